@@ -1,0 +1,55 @@
+#ifndef KVBOUND_KV_LAYOUT_H_
+#define KVBOUND_KV_LAYOUT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "kvbound/options.h"
+#include "kvbound/status.h"
+
+namespace kvbound {
+
+// Attention reads slots in whole groups of this many, with a mask over the rest of the last
+// group, so that one graph serves many cache sizes. Storage is rounded up to it.
+inline constexpr int32_t kSlotGroup = 32;
+
+// The shape and byte arithmetic of the bounded store: all of it, and nothing else knows it.
+struct KvLayout {
+  int32_t n_layer = 0;
+  int32_t n_kv_head = 0;
+  int32_t head_dim = 0;
+  int32_t budget = 0;           // J
+  int32_t chunk = 0;            // h
+  int32_t n_seq = 1;
+  KvType type_k = KvType::kF16;
+  KvType type_v = KvType::kF16;
+  bool v_transposed = true;     // V as [n_seq, n_kv_head, head_dim, n_slot] for plain attention
+  Granularity granularity = Granularity::kShared;  // the finest that a session may use
+  int32_t n_hidden = 0;         // width of the hidden row kept per slot; 0: none
+  KvType type_hidden = KvType::kF16;
+
+  int32_t max_slots() const { return budget + chunk; }  // occupied at most
+  int32_t n_slot() const;                               // allocated: max_slots up to kSlotGroup
+  int32_t n_set() const;                                // token sets per sequence
+
+  // Bytes of one element row of `n` values of a type; block sizes included.
+  static uint64_t RowBytes(KvType type, int64_t n);
+
+  uint64_t k_bytes() const;       // all layers and sequences, as the store allocates them
+  uint64_t v_bytes() const;
+  uint64_t hidden_bytes() const;
+  uint64_t host_bytes() const;    // positions, tokens, scores, keep sets and moves
+
+  std::string k_formula() const;  // "30 layers x 3 kv_heads x 640 slots x 64 x f16"
+  std::string v_formula() const;
+  std::string hidden_formula() const;
+
+  // Impossible shapes by option name: budget < 2, chunk < 1, n_seq < 1, sizes beyond 2^31 slots
+  // or 2^46 bytes; block types on a head size that is no multiple of the block, naming type, head
+  // size and block size; a block type for a transposed V.
+  Status Validate() const;
+};
+
+}  // namespace kvbound
+
+#endif  // KVBOUND_KV_LAYOUT_H_
