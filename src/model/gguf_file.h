@@ -97,7 +97,7 @@ class GgufFile {
 
  private:
   GgufFile() = default;
-  Status AddShard(FileBytes bytes);
+  Status AddShard(FileBytes bytes, uint64_t n_shards);
   Status OpenOtherShards(const GgufOpenOptions& options);
   Result<GgufValue> Typed(std::string_view key, bool (*is_type)(const GgufValue&),
                           std::string_view expected) const;

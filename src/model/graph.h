@@ -1,0 +1,85 @@
+#ifndef KVBOUND_MODEL_GRAPH_H_
+#define KVBOUND_MODEL_GRAPH_H_
+
+#include <cstdint>
+#include <span>
+
+#include "ggml.h"
+#include "kv/layout.h"
+#include "kv/tensors.h"
+#include "model/loaded_model.h"
+
+namespace kvbound {
+
+// A contiguous range of the store's sequences.
+struct SeqRun {
+  int32_t first = 0;
+  int32_t count = 0;
+  bool operator==(const SeqRun&) const = default;
+};
+
+// What a graph computes. Equal specs give equal graphs, so graphs are cached by it.
+struct GraphSpec {
+  // Where the residual stream of each token starts: the embedding of a token, a row given by the
+  // caller, or the kept hidden row of a slot.
+  enum class Start { kTokens, kRows, kHiddenRows };
+  enum class Output { kLogits, kTargetLogit, kNormed };
+
+  Start start = Start::kTokens;
+  bool append = true;  // write K, V and hidden rows of the tokens into their slots
+  int32_t n_tok = 1;   // tokens per sequence
+  int32_t n_seq = 1;   // sequences of all runs; n_tok == 1 or n_seq == 1
+  int32_t n_kv = 0;    // slots read, a multiple of kSlotGroup
+  int32_t first_layer = 0;
+  bool last_ffn = true;  // the last layer's feed-forward block is applied
+  Output output = Output::kLogits;
+  int32_t n_out = 0;     // kLogits: rows of logits computed, of n_tok * n_seq tokens
+  bool centred = false;  // kTargetLogit: minus the mean logit over the vocabulary
+
+  bool operator==(const GraphSpec&) const = default;
+};
+
+// A built graph: its inputs to be set before, and its outputs to be read after a computation.
+// Null where the spec does not need it. N = n_tok * n_seq tokens, ordered sequence by sequence.
+struct Graph {
+  ggml_cgraph* nodes = nullptr;
+
+  ggml_tensor* tokens = nullptr;        // i32 [N]
+  ggml_tensor* rows = nullptr;          // f32 [N, n_embd]
+  ggml_tensor* hidden_slots = nullptr;  // i32 [N], slots whose hidden rows start the stream
+  ggml_tensor* positions = nullptr;     // i32 [N]
+  ggml_tensor* slots = nullptr;         // i64 [n_seq, n_tok], slots that are written
+  ggml_tensor* mask = nullptr;          // [n_seq, n_tok, n_kv], 0 or -inf; f32, f16 if fused
+  ggml_tensor* row_on = nullptr;        // f32 [N], 0 silences a token's attention (no append)
+  ggml_tensor* out_rows = nullptr;      // i32 [n_out], tokens whose logits are wanted
+  ggml_tensor* targets = nullptr;       // i32 [N], token whose logit is read
+  ggml_tensor* mean_head = nullptr;     // f32 [n_embd]
+
+  ggml_tensor* logits = nullptr;        // f32 [n_out, n_vocab]
+  ggml_tensor* target_logit = nullptr;  // f32 [N]
+  ggml_tensor* normed = nullptr;        // f32 [N, n_embd], after the final norm
+};
+
+// Everything a builder reads.
+struct GraphSources {
+  const LoadedModel& model;
+  const KvLayout& layout;
+  const KvTensors& kv;
+  bool fused = false;
+};
+
+// An upper bound on the tensors of any graph over `n_run` runs of sequences.
+int64_t MaxGraphTensors(const HParams& hparams, int32_t n_run);
+
+// Builds the forward pass of `spec` over the sequences of `runs` in `context`.
+Graph BuildGraph(ggml_context* context, const GraphSources& sources, const GraphSpec& spec,
+                 std::span<const SeqRun> runs);
+
+// Builds z = W[first_row, first_row + n_rows) h for `n_col` columns h: logits of a block of the
+// vocabulary. Inputs: rows = h f32 [n_col, n_embd]; output: logits [n_col, n_rows].
+Graph BuildVocabBlock(ggml_context* context, const GraphSources& sources, int64_t first_row,
+                      int64_t n_rows, int64_t n_col);
+
+}  // namespace kvbound
+
+#endif  // KVBOUND_MODEL_GRAPH_H_
