@@ -4,4 +4,4 @@
 
 mode=(-i)
 if [ "${1:-}" = --check ]; then mode=(--dry-run -Werror); fi
-git ls-files -z '*.cc' '*.h' '*.h.in' | xargs -0 -r clang-format --style=file "${mode[@]}"
+git ls-files -z '*.cc' '*.h' | xargs -0 -r clang-format --style=file "${mode[@]}"
