@@ -9,30 +9,37 @@
 #include "ggml-backend.h"
 #include "ggml.h"
 #include "kv/layout.h"
+#include "kv/slot_moves.h"
+#include "kv/tensors.h"
 #include "kvbound/status.h"
 #include "kvbound/types.h"
 
 namespace kvbound {
 
-// K, V and hidden rows of n_seq sequences in one buffer that is allocated by Create and never
-// grows, and beside it who sits in which slot. After every Append or Keep the occupied slots of
-// each (sequence, layer, kv_head) are exactly [0, n): survivors of a cut fill holes and are never
-// sorted or re-rotated. Not thread-safe.
+// K, V and hidden rows of n_seq sequences in buffers (one each) that are allocated by Create and
+// never grow, and beside them who sits in which slot. After every Append or Keep the occupied
+// slots of each (sequence, layer, kv_head) are exactly [0, n): survivors of a cut fill holes and
+// are never sorted or re-rotated. Not thread-safe; a backend must have finished its work on the
+// tensors before Keep or a Read.
 class KvStore {
  public:
   // All rows start zeroed (attention multiplies the unoccupied rest of a slot group by zero).
+  // OutOfBudget, with the bytes asked for, if the buffer type has no room.
   static Result<std::unique_ptr<KvStore>> Create(const KvLayout& layout,
                                                  ggml_backend_buffer_type_t buffer_type);
   ~KvStore();
+  KvStore(const KvStore&) = delete;
+  KvStore& operator=(const KvStore&) = delete;
 
   const KvLayout& layout() const { return layout_; }
 
+  const KvTensors& tensors() const { return tensors_; }
   // ne = {head_dim, n_slot, n_kv_head, n_seq}.
-  ggml_tensor* k(int32_t layer) const { return k_[layer]; }
+  ggml_tensor* k(int32_t layer) const { return tensors_.k[layer]; }
   // ne = {n_slot, head_dim, n_kv_head, n_seq} if v_transposed, else as k.
-  ggml_tensor* v(int32_t layer) const { return v_[layer]; }
+  ggml_tensor* v(int32_t layer) const { return tensors_.v[layer]; }
   // ne = {n_hidden, n_slot, n_seq}, or nullptr.
-  ggml_tensor* hidden() const { return hidden_; }
+  ggml_tensor* hidden() const { return tensors_.hidden; }
 
   // Occupied slots of a sequence, the same for all its sets.
   int32_t n(int32_t seq) const { return seqs_[seq].n; }
@@ -40,33 +47,41 @@ class KvStore {
   std::span<const Position> positions(int32_t seq, int32_t set) const;  // [n], in slot order
   std::span<const Token> tokens(int32_t seq, int32_t set) const;        // [n]
 
-  // Empties a sequence and fixes how many sets its sessions cuts (1, n_layer, or n_layer *
-  // n_kv_head, at most layout().n_set()).
+  // Empties a sequence and fixes how many sets its session cuts (1, n_layer, or n_layer *
+  // n_kv_head). REQUIRES: no finer than layout().granularity.
   void Clear(int32_t seq, Granularity granularity);
 
   // Enters tokens.size() tokens at consecutive positions from `first` into slots [n, n + t) of
   // every set, whose K and V rows a forward pass writes. OutOfBudget (nothing changed) if that
-  // exceeds max_slots.
+  // exceeds max_slots; InvalidArgument if positions would pass 2^31 - 1.
   Status Append(int32_t seq, std::span<const Token> tokens, Position first);
 
   // Takes back the last t slots of Append after a failed forward pass. REQUIRES: t <= n and no
   // cut since.
   void Rollback(int32_t seq, int32_t t);
 
-  // Replaces the token entered for the slot at `position` (align=published), in every set.
+  // Replaces the token entered for the slot at `position` (align=published), in every set that
+  // still holds it.
   void Relabel(int32_t seq, Position position, Token token);
 
   // Keeps the slots with keep[set * n + slot] != 0 and releases the others, in K, V, positions,
-  // tokens and hidden rows alike. Every set must keep the same number, at most n: else
+  // tokens and hidden rows alike. Every set must keep the same number, at most the budget: else
   // InvalidArgument and nothing changed. Moves at most (n - kept) rows per head; allocates
   // nothing.
   Status Keep(int32_t seq, std::span<const uint8_t> keep);
+
+  // Room for the scores and the keep set of one cut of `seq`, [n_set, n], and for Select's order,
+  // [n]. Shared by all sequences: their content lasts until the next cut of any of them.
+  std::span<float> score_scratch(int32_t seq);
+  std::span<uint8_t> keep_scratch(int32_t seq);
+  std::span<int32_t> order_scratch(int32_t seq);
 
   // Rows converted to float: [n, head_dim] of one head. V likewise, whatever its layout.
   Status ReadKeys(int32_t seq, int32_t layer, int32_t kv_head, std::span<float> out) const;
   Status ReadValues(int32_t seq, int32_t layer, int32_t kv_head, std::span<float> out) const;
 
-  // Bytes of the buffer as the backend reports them, K, V and hidden rows each.
+  // Bytes of the buffers as the backend reports them, and of the arrays in host memory: equal to
+  // those of the layout.
   uint64_t allocated_k_bytes() const;
   uint64_t allocated_v_bytes() const;
   uint64_t allocated_hidden_bytes() const;
@@ -79,14 +94,41 @@ class KvStore {
     std::vector<Position> positions;  // [n_set, n_slot]
     std::vector<Token> tokens;        // [n_set, n_slot]
   };
+  struct FreeContext {
+    void operator()(ggml_context* context) const { ggml_free(context); }
+  };
+  struct FreeBuffer {
+    void operator()(ggml_backend_buffer_t buffer) const { ggml_backend_buffer_free(buffer); }
+  };
+  using Buffer = std::unique_ptr<ggml_backend_buffer, FreeBuffer>;
 
   explicit KvStore(const KvLayout& layout) : layout_(layout) {}
 
+  Status CreateTensors(ggml_backend_buffer_type_t buffer_type);
+  void CreateHostArrays();
+
+  SlotPlane KeyPlane(int32_t seq, int32_t layer, int32_t kv_head) const;
+  SlotPlane ValuePlane(int32_t seq, int32_t layer, int32_t kv_head) const;
+
+  // Whether every set of `keep` keeps the same number; that number goes to `kept`.
+  Status CheckKeep(int32_t seq, std::span<const uint8_t> keep, int32_t* kept) const;
+  void ApplyMoves(int32_t seq, int32_t set, std::span<const SlotMove> moves);
+  void MovePlane(const SlotPlane& plane, std::span<const SlotMove> moves);
+
+  Status ReadPlane(const SlotPlane& plane, int32_t n, std::span<float> out) const;
+
   KvLayout layout_;
-  std::vector<ggml_tensor*> k_;
-  std::vector<ggml_tensor*> v_;
-  ggml_tensor* hidden_ = nullptr;
+  std::unique_ptr<ggml_context, FreeContext> context_;
+  Buffer k_buffer_, v_buffer_, hidden_buffer_;
+  bool host_ = true;  // the CPU can address the buffers
+  KvTensors tensors_;
+
   std::vector<Sequence> seqs_;
+  std::vector<float> scores_;    // [n_set, n_slot]
+  std::vector<uint8_t> keep_;    // [n_set, n_slot]
+  std::vector<int32_t> order_;   // [n_slot]
+  std::vector<SlotMove> moves_;  // [n_slot]
+  mutable std::vector<uint8_t> staging_;
 };
 
 }  // namespace kvbound
