@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kvbound/status.h"
@@ -40,8 +41,14 @@ struct PolicyInfo {
   bool needs_next_token = false;
   // False: never cuts; feeding beyond the budget is an error.
   bool evicts = true;
-  // Used for every field of the protection that the user leaves open.
+  // Used for every field of the protection that the user leaves open; sinks shrink to half of a
+  // small budget and recent to a quarter of it.
   Protection default_protection;
+  // Fewer sinks than this are refused.
+  int32_t min_sinks = 0;
+  // The last positions that Score keeps in any case. They count like protection when a session
+  // is made, so that a budget too small for them is refused before anything runs.
+  int32_t min_recent = 0;
 };
 
 // Counter-causal surprise (Gould and van den Hengel, arXiv 2607.27600): how well do the cached

@@ -1,0 +1,65 @@
+#include <array>
+#include <string_view>
+
+#include "base/strings.h"
+#include "kvbound/policy.h"
+#include "policy/policies.h"
+
+namespace kvbound {
+
+namespace {
+
+struct Entry {
+  std::string_view name;
+  bool takes_seed;
+  bool takes_granularity;
+  bool takes_counter_causal;
+  MadePolicy (*make)(const PolicyOptions&);
+};
+
+// To add a policy: one file in this folder, its maker in policies.h, one line here.
+constexpr std::array kEntries = {
+    Entry{"none", false, false, false, MakeNone},
+    Entry{"window", false, false, false, MakeWindow},
+    Entry{"streaming", false, false, false, MakeStreaming},
+    Entry{"random", true, true, false, MakeRandom},
+    Entry{"counter-causal", false, false, true, MakeCounterCausal},
+    Entry{"counter-causal-fast", false, false, true, MakeCounterCausalFast},
+};
+
+Status RefuseUnlessTaken(std::string_view policy, const char* parameter, bool given, bool taken) {
+  if (!given || taken) return Status::Ok();
+  return InvalidArgument(StrCat("policy '", policy, "': takes no parameter '", parameter, "'"));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<EvictionPolicy>> MakePolicy(const PolicyOptions& options) {
+  std::string known;
+  for (const Entry& entry : kEntries) {
+    known += StrCat(known.empty() ? "" : ", ", entry.name);
+    if (entry.name != options.name) continue;
+    KVBOUND_RETURN_IF_ERROR(
+        RefuseUnlessTaken(entry.name, "seed", options.seed.has_value(), entry.takes_seed));
+    KVBOUND_RETURN_IF_ERROR(RefuseUnlessTaken(
+        entry.name, "granularity", options.granularity.has_value(), entry.takes_granularity));
+    KVBOUND_RETURN_IF_ERROR(RefuseUnlessTaken(entry.name, "counter_causal",
+                                              options.counter_causal.has_value(),
+                                              entry.takes_counter_causal));
+    return entry.make(options);
+  }
+  return NotFound(
+      StrCat("policy: expected one of ", known, ", found '", Printable(options.name), "'"));
+}
+
+std::vector<PolicyInfo> ListPolicies() {
+  std::vector<PolicyInfo> infos;
+  for (const Entry& entry : kEntries) {
+    PolicyOptions options;
+    options.name = entry.name;
+    infos.push_back((*entry.make(options))->Info());
+  }
+  return infos;
+}
+
+}  // namespace kvbound
