@@ -102,6 +102,26 @@ def check_links(name, text):
             report(name, text[:match.start()].count("\n") + 1, f"link to {target}, which is absent")
 
 
+def check_policies():
+    """A policy has one spelling: in the registry, in its file's head block, in README's table."""
+    registry = ROOT / "src/policy/registry.cc"
+    names = re.findall(r'Entry\{"([^"]+)"', registry.read_text())
+    heads = {}
+    for path in registry.parent.glob("*.cc"):
+        head = re.match(r"// ([a-z0-9, -]+): ", path.read_text())
+        if head and "\n// Paper " in path.read_text():
+            for name in head.group(1).split(", "):
+                heads[name] = path.name
+    readme = (ROOT / "README.md").read_text()
+    section = readme.partition("\n## Policies\n")[2].partition("\n## ")[0]
+    table = re.findall(r"^\| `([^`]+)` \|", section, re.M)
+    if table != names:
+        report("README.md", 1, f"table of policies: expected {names}, found {table}")
+    if sorted(heads) != sorted(names):
+        report("src/policy/registry.cc", 1,
+               f"head blocks of src/policy/*.cc: expected {sorted(names)}, found {sorted(heads)}")
+
+
 def main():
     for name, path in tracked_files():
         try:
@@ -115,6 +135,7 @@ def main():
             check_source(name, text.split("\n")[:-1])
         if path.suffix == ".md":
             check_links(name, text)
+    check_policies()
     print("\n".join(findings) if findings else "tree check: nothing found")
     return 1 if findings else 0
 
