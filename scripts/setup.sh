@@ -66,7 +66,7 @@ show_progress() {
 }
 
 build_llama() {
-  local new=.deps/llama.new log=.deps/build.log pid
+  local new=.deps/llama.new log=.deps/build.log start=$SECONDS pid
   mkdir -p .deps
   need_space .deps 300 "ggml and llama"
   need_space "${TMPDIR:-/tmp}" 1000 "building ggml and llama"
@@ -97,10 +97,11 @@ build_llama() {
       ln -sf "$(basename "$library")" "$link"
     done
   done
+  rm -rf "$new/llama_cpp" "$new/bin"
   stamp >"$new/stamp"
   rm -rf "$deps"
   mv "$new" "$deps"
-  say "built ggml and llama in $SECONDS s"
+  say "built ggml and llama in $((SECONDS - start)) s"
 }
 
 install_packages
