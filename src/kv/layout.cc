@@ -4,8 +4,8 @@
 
 #include "base/strings.h"
 #include "ggml.h"
+#include "kv/kv_type.h"
 #include "kv/slot_moves.h"
-#include "kv/tensors.h"
 #include "kvbound/types.h"
 
 namespace kvbound {
@@ -18,8 +18,6 @@ constexpr int64_t kMaxSlots = (int64_t{1} << 31) - 1;
 // GPU kernels read a row of a block type up to a multiple of this many values, so backends ask
 // for room behind the last row.
 constexpr int64_t kBlockRowPadding = 512;
-
-int64_t BlockSize(KvType type) { return ggml_blck_size(ToGgmlType(type)); }
 
 uint64_t RoundUp(uint64_t value, uint64_t step) { return (value + step - 1) / step * step; }
 

@@ -1,22 +1,8 @@
 #include "kv/tensors.h"
 
-namespace kvbound {
+#include "kv/kv_type.h"
 
-ggml_type ToGgmlType(KvType type) {
-  switch (type) {
-    case KvType::kF32:
-      return GGML_TYPE_F32;
-    case KvType::kF16:
-      return GGML_TYPE_F16;
-    case KvType::kBF16:
-      return GGML_TYPE_BF16;
-    case KvType::kQ8_0:
-      return GGML_TYPE_Q8_0;
-    case KvType::kQ4_0:
-      return GGML_TYPE_Q4_0;
-  }
-  return GGML_TYPE_F16;
-}
+namespace kvbound {
 
 KvTensors KvTensors::Declare(const KvLayout& layout, ggml_context* context) {
   KvTensors tensors;

@@ -8,8 +8,6 @@
 
 namespace kvbound {
 
-ggml_type ToGgmlType(KvType type);
-
 // The store's tensors as graphs see them. Every slot of every sequence is in them.
 struct KvTensors {
   std::vector<ggml_tensor*> k;    // per layer, ne = {head_dim, n_slot, n_kv_head, n_seq}
