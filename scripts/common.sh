@@ -15,7 +15,7 @@ die() {
 # need_space DIR MIB WHAT: stops where the file system of DIR has less than MIB free.
 need_space() {
   local free
-  free=$(df -Pm "$1" | awk 'NR == 2 {print $4}')
+  free=$(df -Pm "$1" 2>/dev/null | awk 'NR == 2 {print $4}')
   [ "$free" -ge "$2" ] ||
     die "no space: $3 needs $2 MiB in $1, found $free MiB" "free some space and run the command again"
 }
@@ -37,6 +37,8 @@ find_python() {
 why_pip_failed() {
   if grep -qiE 'No space left' "$1"; then
     echo "the disk is full"
+  elif grep -qi 'certificate' "$1"; then
+    echo "the package index shows a certificate that is not trusted here (behind a proxy? see PIP_CERT)"
   elif grep -qiE 'connection|timed out|resolve|unreachable|No matching distribution|proxy' "$1"; then
     echo "the Python package index cannot be reached (no network?)"
   elif grep -qiE 'do not match the hashes|hash mismatch' "$1"; then

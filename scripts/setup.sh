@@ -28,7 +28,7 @@ install_packages() {
   for name in "${packages[@]}"; do installed "$name" || missing+=("$name"); done
   [ ${#missing[@]} -gt 0 ] || return 0
   [ "$(id -u)" -eq 0 ] || die "packages are missing and this user may not install them" \
-    "run as root, then try again:" "  apt-get install -y ${missing[*]}"
+    "run as root, then try again:" "  apt-get update && apt-get install -y ${missing[*]}"
   need_space /usr 1000 "installing packages"
   say "installing ${missing[*]}"
   local log apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0)
