@@ -2,7 +2,6 @@
 #define KVBOUND_CHAT_H_
 
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -49,23 +48,21 @@ class ChatTemplate {
 
   // The tokens to append to a running conversation so that the assistant can answer again.
   // `messages` is the whole conversation: everything that was said, the assistant's last answer
-  // and, after it, at least one new message. `last_token` is the last token that the session
-  // holds. The result closes the assistant's turn (however it ended: by its end-of-turn token,
-  // fed or not, by a stop string or by length), adds the new messages and the generation prompt.
-  // Without an assistant message it is Encode(messages, true).tokens. Errors as for Encode.
+  // and, after it, at least one new message. `unfed_token` is the last token that was sampled for
+  // that answer, if it was not fed (Generate's `last_token`), else -1. The result first completes
+  // the assistant's turn, however it ended (end token, stop string, length): the unfed token
+  // unless it is an end token, then the template's own closing markers; then come the new messages
+  // and the generation prompt. Without an assistant message it is Encode(messages, true).tokens.
+  // Errors as for Encode.
   Result<std::vector<Token>> EncodeTurn(std::span<const ChatMessage> messages,
-                                        std::optional<Token> last_token) const;
+                                        Token unfed_token = -1) const;
 
-  // The conversation as text, as `Encode` sees it (for display and tests).
+  // The conversation as text, as `Encode` sees it.
   Result<std::string> Render(std::span<const ChatMessage> messages,
                              bool add_generation_prompt) const;
 
  private:
   ChatTemplate(std::shared_ptr<const Tokenizer> tokenizer, std::string source);
-  struct Rendering;
-  Result<Rendering> RenderParts(std::span<const ChatMessage> messages,
-                                bool add_generation_prompt) const;
-
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::string source_;  // a built-in name or Jinja source
 };

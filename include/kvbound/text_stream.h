@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kvbound/status.h"
@@ -46,6 +47,7 @@ class TextStream {
 
  private:
   explicit TextStream(std::vector<std::string> stops) : stops_(std::move(stops)) {}
+  void Emit(std::string_view bytes);
 
   std::vector<std::string> stops_;
   std::string held_;     // bytes that may be the start of a stop string

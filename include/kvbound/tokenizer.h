@@ -48,16 +48,20 @@ class Tokenizer {
   Tokenizer& operator=(const Tokenizer&) = delete;
 
   // The tokens of `text`, all of it: NUL is a character like any other. Empty text gives the
-  // special tokens only. kInvalidArgument when `text` is not valid UTF-8 (the message gives the
-  // byte offset), is longer than kMaxTextBytes, has an unbroken stretch that llama would take
-  // minutes for, or has a character that the vocabulary cannot spell.
+  // special tokens only, and a text that spells its own begin token gets no second one.
+  // kInvalidArgument when `text` is not valid UTF-8 (the message gives the byte offset), is longer
+  // than kMaxTextBytes, has a character that the vocabulary cannot spell, or, with the
+  // vocabularies that llama cuts by general regular expressions, has more than 8192 characters
+  // without a space.
   Result<std::vector<Token>> Encode(std::string_view text, EncodeOptions options = {}) const;
 
   // The tokens of the parts joined to one text. A control token is recognised only where it lies
   // inside one part that has parse_special; so a template and a user's words become the tokens
-  // of the joined text, except that the user cannot write control tokens. Errors as for Encode.
-  // `ends`, if given, receives for each part the number of tokens that begin before its end.
+  // of the joined text, except that the user cannot write control tokens. `continues`: the parts
+  // go on from text in front of them, so they get no space prefix. `ends`, if given, receives for
+  // each part the number of tokens that begin before its end. Errors as for Encode.
   Result<std::vector<Token>> EncodeParts(std::span<const TextPart> parts, bool add_special,
+                                         bool continues = false,
                                          std::vector<size_t>* ends = nullptr) const;
 
   // The bytes that `token` adds to a text: may be a part of a character (see TextStream) and is
