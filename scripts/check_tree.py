@@ -89,9 +89,9 @@ def check_include(name, number, header):
 
 def check_guard(name, lines):
     path = re.sub(r"^(?:src|include/kvbound|tests|include)/", "", name)
-    guard = "KVBOUND_" + re.sub(r"\W", "_", path).upper() + "_"
-    if f"#ifndef {guard}" not in lines or f"#define {guard}" not in lines:
-        report(name, 1, f"expected the include guard {guard}")
+    guards = ["KVBOUND_" + re.sub(r"\W", "_", part).upper() + "_" for part in (path, name)]
+    if not any(f"#ifndef {g}" in lines and f"#define {g}" in lines for g in guards):
+        report(name, 1, f"expected the include guard {guards[0]}")
 
 
 def check_links(name, text):
