@@ -28,7 +28,8 @@ struct GenerateResult {
 };
 
 // Receives valid UTF-8, never part of a character, never text that a stop string may still
-// claim. Returns false to stop.
+// claim. Called once for every token, with an empty chunk when there is nothing to show yet, and
+// once more at the end if text was held back. Returns false to stop: text held back is dropped.
 using TextCallback = std::function<bool(std::string_view chunk)>;
 
 // Streams a continuation of what `session` has been fed: samples from its logits, feeds, repeats.

@@ -48,6 +48,7 @@ struct EngineOptions {
   // Sessions that ask for nothing else get this policy. The store is sized for it; a session
   // with another policy must need no more (granularity, hidden rows).
   PolicyOptions policy;
+  PolicyFactory own_policy;  // if set, takes the place of `policy`
   // -- performance
   AttentionPath attention = AttentionPath::kAuto;
   int32_t n_threads = 0;       // 0: as many as the process may use (affinity and CPU quota)

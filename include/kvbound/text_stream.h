@@ -22,8 +22,8 @@ namespace kvbound {
 class TextStream {
  public:
   // Longest stop string, in bytes, and how many there may be.
-  static constexpr size_t kMaxStopBytes = 4096;
-  static constexpr size_t kMaxStops = 256;
+  static constexpr size_t kMaxStopBytes = 1024;
+  static constexpr size_t kMaxStops = 64;
 
   // kInvalidArgument for an empty stop string, one that is not valid UTF-8 or beyond the limits.
   static Result<TextStream> Create(std::vector<std::string> stops = {});

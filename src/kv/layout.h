@@ -13,6 +13,9 @@ namespace kvbound {
 // group, so that one graph serves many cache sizes. Storage is rounded up to it.
 inline constexpr int32_t kSlotGroup = 32;
 
+// n rounded up to whole groups.
+inline int32_t GroupedSlots(int32_t n) { return (n + kSlotGroup - 1) / kSlotGroup * kSlotGroup; }
+
 // Every tensor of the store starts at a multiple of this many bytes, which serves the alignment
 // of every backend, so that a plan does not depend on the device.
 inline constexpr uint64_t kTensorAlignment = 256;

@@ -133,7 +133,7 @@ ggml_tensor* Blocks::AttendFused(ggml_tensor* q, ggml_tensor* k, ggml_tensor* v,
   q = ggml_view_4d(ctx_, q, d, n_tok, q->ne[1], k->ne[3], q->nb[2], q->nb[1], q->nb[2] * n_tok, 0);
   ggml_tensor* out = ggml_flash_attn_ext(ctx_, q, k, v, mask,
                                          1.0f / std::sqrt(static_cast<float>(d)), 0.0f, 0.0f);
-  ggml_flash_attn_ext_set_prec(out, GGML_PREC_F32);
+  ggml_prec_set_acc(out, GGML_PREC_F32);
   return ggml_reshape_2d(ctx_, out, d * hparams_.n_head, n_tok * k->ne[3]);
 }
 

@@ -1,0 +1,91 @@
+#include <chrono>
+#include <vector>
+
+#include "base/check.h"
+#include "generate/engine_impl.h"
+#include "policy/select.h"
+
+namespace kvbound {
+namespace {
+
+// The store's view of one sequence for its policy.
+class StoreView final : public CacheView {
+ public:
+  explicit StoreView(Session::Impl& session)
+      : session_(session), store_(*session.engine.store), layout_(store_.layout()) {}
+
+  int32_t n_layer() const override { return layout_.n_layer; }
+  int32_t n_kv_head() const override { return layout_.n_kv_head; }
+  int32_t head_dim() const override { return layout_.head_dim; }
+  int32_t n_set() const override { return store_.n_set(session_.seq); }
+  int32_t n_slot() const override { return store_.n(session_.seq); }
+  int32_t budget() const override { return layout_.budget; }
+  int64_t tokens_seen() const override { return session_.stats.tokens_seen; }
+
+  std::span<const Position> positions(int32_t set) const override {
+    return store_.positions(session_.seq, set);
+  }
+  std::span<const Token> tokens(int32_t set) const override {
+    return store_.tokens(session_.seq, set);
+  }
+  Status ReadKeys(int32_t layer, int32_t kv_head, std::span<float> out) const override {
+    return store_.ReadKeys(session_.seq, layer, kv_head, out);
+  }
+  SlotScorer* scorer() const override { return session_.scorer ? &*session_.scorer : nullptr; }
+
+ private:
+  Session::Impl& session_;
+  const KvStore& store_;
+  const KvLayout& layout_;
+};
+
+// Only an observed session pays for the copies.
+void Report(const Session::Impl& session, const CacheView& view, std::span<const float> scores,
+            std::span<const uint8_t> keep) {
+  std::vector<Position> positions;
+  std::vector<Token> tokens;
+  for (int32_t set = 0; set < view.n_set(); ++set) {
+    const std::span<const Position> p = view.positions(set);
+    const std::span<const Token> t = view.tokens(set);
+    positions.insert(positions.end(), p.begin(), p.end());
+    tokens.insert(tokens.end(), t.begin(), t.end());
+  }
+  CutEvent event;
+  event.tokens_seen = view.tokens_seen();
+  event.n_before = view.n_slot();
+  event.n_kept = view.budget();
+  event.granularity = session.info.granularity;
+  event.n_set = view.n_set();
+  event.n_kv_head = view.n_kv_head();
+  event.positions = positions;
+  event.tokens = tokens;
+  event.scores = scores;
+  event.kept = keep;
+  session.observer(event);
+}
+
+}  // namespace
+
+Status Cut(Session::Impl& session) {
+  const auto begin = std::chrono::steady_clock::now();
+  KvStore& store = *session.engine.store;
+  const int32_t n_before = store.n(session.seq);
+  DCHECK(n_before > store.layout().budget);
+  const std::span<float> scores = store.score_scratch(session.seq);
+  const std::span<uint8_t> keep = store.keep_scratch(session.seq);
+  const StoreView view(session);
+  ScoreTable table(scores, n_before);
+  KVBOUND_RETURN_IF_ERROR(session.policy->Score(view, table));
+  KVBOUND_RETURN_IF_ERROR(
+      Select(view, scores, session.protection, store.order_scratch(session.seq), keep));
+  if (session.observer) Report(session, view, scores, keep);
+  KVBOUND_RETURN_IF_ERROR(store.Keep(session.seq, keep));
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  session.stats.scoring_seconds += seconds.count();
+  session.stats.tokens_evicted += n_before - store.n(session.seq);
+  session.stats.tokens_kept = store.n(session.seq);
+  ++session.stats.cuts;
+  return Status::Ok();
+}
+
+}  // namespace kvbound

@@ -1,0 +1,39 @@
+#ifndef KVBOUND_GENERATE_MEMORY_PLAN_H_
+#define KVBOUND_GENERATE_MEMORY_PLAN_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "kv/layout.h"
+#include "kvbound/memory.h"
+#include "kvbound/options.h"
+#include "kvbound/status.h"
+#include "model/graph_runner.h"
+#include "model/loaded_model.h"
+
+namespace kvbound {
+
+// Everything that decides what an engine allocates.
+struct EngineShape {
+  EngineOptions options;  // threads, attention and max_logit_rows resolved
+  PolicyInfo policy;      // of the default policy
+  KvLayout layout;
+  RunnerOptions runner;
+  bool fused = false;
+  int64_t max_tokens = 0;  // of one forward or scoring pass
+  int64_t max_cells = 0;   // (token, slot) pairs of its mask
+};
+
+// The policy of `own` if set, else the registry's.
+Result<std::unique_ptr<EvictionPolicy>> MakePolicy(const PolicyFactory& own,
+                                                   const PolicyOptions& options);
+
+// Resolves and checks the options against the model.
+Result<EngineShape> ShapeEngine(const LoadedModel& model, const EngineOptions& options);
+
+// The plan of a shape: parts in the order of the design document.
+MemoryPlan MakePlan(const LoadedModel& model, const EngineShape& shape, const RunnerSizes& sizes);
+
+}  // namespace kvbound
+
+#endif  // KVBOUND_GENERATE_MEMORY_PLAN_H_

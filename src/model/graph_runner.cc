@@ -1,0 +1,227 @@
+#include "model/graph_runner.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/strings.h"
+#include "ggml-alloc.h"
+#include "ggml-backend.h"
+
+namespace kvbound {
+namespace {
+
+size_t GraphSlotBytes(const RunnerOptions& options, const HParams& hparams) {
+  int64_t n_tensors = 0;
+  for (const GraphCase& c : options.cases) {
+    n_tensors = std::max(n_tensors, MaxGraphTensors(hparams, static_cast<int32_t>(c.runs.size())));
+  }
+  return n_tensors * ggml_tensor_overhead() + ggml_graph_overhead_custom(n_tensors, false);
+}
+
+ggml_backend_buffer_type_t BufferType(const LoadedModel& model) {
+  return ggml_backend_dev_buffer_type(model.device());
+}
+
+Status CheckOperators(const LoadedModel& model, ggml_cgraph* nodes) {
+  for (int i = 0; i < ggml_graph_n_nodes(nodes); ++i) {
+    ggml_tensor* node = ggml_graph_node(nodes, i);
+    if (ggml_backend_dev_supports_op(model.device(), node)) continue;
+    const char* type = node->src[0] != nullptr ? ggml_type_name(node->src[0]->type) : "f32";
+    return Unsupported(StrCat(model.file().path(), ": device ",
+                              ggml_backend_dev_name(model.device()), " cannot compute ",
+                              ggml_op_desc(node), " of ", type));
+  }
+  return Status::Ok();
+}
+
+// Adds one built graph to the sizes.
+Status MeasureGraph(const GraphSources& sources, const RunnerOptions& options, ggml_cgraph* nodes,
+                    RunnerSizes* sizes) {
+  KVBOUND_RETURN_IF_ERROR(CheckOperators(sources.model, nodes));
+  ggml_gallocr_ptr allocator(ggml_gallocr_new(BufferType(sources.model)));
+  size_t bytes = 0;
+  ggml_gallocr_reserve_n_size(allocator.get(), nodes, nullptr, nullptr, &bytes);
+  sizes->compute_bytes = std::max<uint64_t>(sizes->compute_bytes, bytes);
+  if (sources.model.on_cpu()) {
+    const ggml_cplan plan = ggml_graph_plan(nodes, options.n_threads, nullptr);
+    sizes->work_bytes = std::max<uint64_t>(sizes->work_bytes, plan.work_size);
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<RunnerSizes> GraphRunner::Measure(const GraphSources& sources,
+                                         const RunnerOptions& options) {
+  RunnerSizes sizes;
+  sizes.graph_slot_bytes = GraphSlotBytes(options, sources.model.hparams());
+  sizes.graph_bytes = sizes.graph_slot_bytes * options.n_cached;
+  ggml_context_ptr context(ggml_init({sizes.graph_slot_bytes, nullptr, true}));
+  for (const GraphCase& c : options.cases) {
+    ggml_reset(context.get());
+    const Graph graph = BuildGraph(context.get(), sources, c.spec, c.runs);
+    KVBOUND_RETURN_IF_ERROR(MeasureGraph(sources, options, graph.nodes, &sizes));
+  }
+  if (options.vocab_block_rows > 0) {
+    ggml_reset(context.get());
+    const Graph graph = BuildVocabBlock(context.get(), sources, 0, options.vocab_block_rows,
+                                        options.vocab_block_cols);
+    KVBOUND_RETURN_IF_ERROR(MeasureGraph(sources, options, graph.nodes, &sizes));
+  }
+  return sizes;
+}
+
+Result<std::unique_ptr<GraphRunner>> GraphRunner::Create(const GraphSources& sources,
+                                                         const RunnerOptions& options) {
+  KVBOUND_ASSIGN_OR_RETURN(const RunnerSizes sizes, Measure(sources, options));
+  std::unique_ptr<GraphRunner> runner(new GraphRunner(sources, options));
+  KVBOUND_RETURN_IF_ERROR(runner->Allocate(sizes));
+  return runner;
+}
+
+Status GraphRunner::Allocate(const RunnerSizes& sizes) {
+  sizes_ = sizes;
+  graph_memory_.resize(sizes.graph_bytes);
+  work_.resize(sizes.work_bytes);
+  entries_.resize(options_.n_cached);
+  size_t n_run = 1;
+  for (const GraphCase& c : options_.cases) n_run = std::max(n_run, c.runs.size());
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    entries_[i].context.reset(ggml_init({sizes.graph_slot_bytes,
+                                         graph_memory_.data() + i * sizes.graph_slot_bytes, true}));
+    entries_[i].runs.reserve(n_run);
+  }
+  if (sources_.model.on_cpu()) {
+    ggml_threadpool_params params = ggml_threadpool_params_default(options_.n_threads);
+    params.poll = 0;  // idle threads sleep: another process may need the cores
+    threads_ = ggml_threadpool_new(&params);
+    if (threads_ == nullptr) return Internal("cannot start the threads");
+  } else {
+    backend_.reset(ggml_backend_dev_init(sources_.model.device(), nullptr));
+    if (!backend_) return Internal("cannot initialise the device");
+  }
+  allocator_.reset(ggml_gallocr_new(BufferType(sources_.model)));
+  return Reserve();
+}
+
+// Reserves each case in turn: the buffer grows to the largest.
+Status GraphRunner::Reserve() {
+  ggml_context* context = entries_[0].context.get();
+  const size_t n_cases = options_.cases.size() + (options_.vocab_block_rows > 0 ? 1 : 0);
+  for (size_t i = 0; i < n_cases; ++i) {
+    ggml_reset(context);
+    const Graph graph =
+        i < options_.cases.size()
+            ? BuildGraph(context, sources_, options_.cases[i].spec, options_.cases[i].runs)
+            : BuildVocabBlock(context, sources_, 0, options_.vocab_block_rows,
+                              options_.vocab_block_cols);
+    if (!ggml_gallocr_reserve(allocator_.get(), graph.nodes)) {
+      return OutOfBudget(StrCat("cannot allocate ", sizes_.compute_bytes, " bytes to compute in"));
+    }
+  }
+  return Status::Ok();
+}
+
+GraphRunner::~GraphRunner() {
+  if (threads_ != nullptr) ggml_threadpool_free(threads_);
+}
+
+Result<const Graph*> GraphRunner::Get(const GraphSpec& spec, std::span<const SeqRun> runs) {
+  ++clock_;
+  for (Entry& entry : entries_) {
+    if (entry.built && !entry.is_vocab_block && entry.spec == spec &&
+        std::ranges::equal(entry.runs, runs)) {
+      entry.last_use = clock_;
+      return &entry.graph;
+    }
+  }
+  Entry& entry = LeastRecentlyUsed();
+  entry.graph = BuildGraph(entry.context.get(), sources_, spec, runs);
+  entry.spec = spec;
+  entry.runs.assign(runs.begin(), runs.end());
+  entry.is_vocab_block = false;
+  KVBOUND_RETURN_IF_ERROR(Finish(&entry));
+  return &entry.graph;
+}
+
+Result<const Graph*> GraphRunner::GetVocabBlock() {
+  DCHECK(options_.vocab_block_rows > 0);
+  ++clock_;
+  for (Entry& entry : entries_) {
+    if (entry.built && entry.is_vocab_block) {
+      entry.last_use = clock_;
+      return &entry.graph;
+    }
+  }
+  Entry& entry = LeastRecentlyUsed();
+  entry.graph = BuildVocabBlock(entry.context.get(), sources_, 0, options_.vocab_block_rows,
+                                options_.vocab_block_cols);
+  entry.is_vocab_block = true;
+  KVBOUND_RETURN_IF_ERROR(Finish(&entry));
+  return &entry.graph;
+}
+
+void GraphRunner::SetVocabBlock(int64_t first_row) {
+  for (Entry& entry : entries_) {
+    if (!entry.built || !entry.is_vocab_block) continue;
+    ggml_tensor* block = entry.graph.logits->src[0];
+    block->view_offs = first_row * block->view_src->nb[1];
+    block->data = static_cast<char*>(block->view_src->data) + block->view_offs;
+  }
+}
+
+GraphRunner::Entry& GraphRunner::LeastRecentlyUsed() {
+  Entry& entry = *std::ranges::min_element(
+      entries_, {}, [](const Entry& e) { return e.built ? e.last_use : 0; });
+  entry.built = false;
+  ggml_reset(entry.context.get());
+  return entry;
+}
+
+// Gives the new graph its places in the shared buffer and its plan.
+Status GraphRunner::Finish(Entry* entry) {
+  const size_t before = ggml_gallocr_get_buffer_size(allocator_.get(), 0);
+  const bool placed = ggml_gallocr_alloc_graph(allocator_.get(), entry->graph.nodes);
+  if (!placed || ggml_gallocr_get_buffer_size(allocator_.get(), 0) != before) {
+    for (Entry& other : entries_) other.built = false;  // their places are gone
+    return Internal(StrCat("a graph over ", entry->spec.n_kv, " slots and ",
+                           entry->spec.n_tok * entry->spec.n_seq,
+                           " tokens does not fit the reserved ", before, " bytes"));
+  }
+  if (threads_ != nullptr) {
+    entry->plan = ggml_graph_plan(entry->graph.nodes, options_.n_threads, threads_);
+    if (entry->plan.work_size > work_.size()) {
+      return Internal(StrCat("a graph needs ", entry->plan.work_size, " bytes of scratch, reserved ",
+                             work_.size()));
+    }
+    entry->plan.work_data = work_.data();
+  }
+  entry->built = true;
+  entry->last_use = clock_;
+  return Status::Ok();
+}
+
+Status GraphRunner::Compute(const Graph& graph) {
+  ggml_status status;
+  if (threads_ != nullptr) {
+    auto entry = std::ranges::find_if(entries_, [&](const Entry& e) { return &e.graph == &graph; });
+    DCHECK(entry != entries_.end() && entry->built);
+    status = ggml_graph_compute(graph.nodes, &entry->plan);
+  } else {
+    status = ggml_backend_graph_compute(backend_.get(), graph.nodes);
+  }
+  if (status != GGML_STATUS_SUCCESS) {
+    return Internal(StrCat("the forward pass failed: ", ggml_status_to_string(status)));
+  }
+  return Status::Ok();
+}
+
+RunnerSizes GraphRunner::allocated() const {
+  RunnerSizes sizes = sizes_;
+  sizes.compute_bytes = ggml_gallocr_get_buffer_size(allocator_.get(), 0);
+  sizes.work_bytes = work_.size();
+  sizes.graph_bytes = graph_memory_.size();
+  return sizes;
+}
+
+}  // namespace kvbound
