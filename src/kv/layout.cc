@@ -48,9 +48,7 @@ Status CheckBlocks(const char* what, KvType type, const char* size_name, int32_t
 
 }  // namespace
 
-int32_t KvLayout::n_slot() const {
-  return static_cast<int32_t>(RoundUp(static_cast<uint64_t>(max_slots()), kSlotGroup));
-}
+int32_t KvLayout::n_slot() const { return GroupedSlots(max_slots()); }
 
 int32_t KvLayout::n_set() const {
   switch (granularity) {
