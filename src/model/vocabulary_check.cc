@@ -33,6 +33,15 @@ std::string EntryAsLlamaSeesIt(std::string_view entry, uint64_t id) {
   return text.empty() ? StrCat("[EMPTY_", id, "]") : std::string(text);
 }
 
+// Such a sequence makes the library throw; other invalid UTF-8 does not.
+bool HasCodepointBeyondUnicode(std::string_view text) {
+  for (size_t i = 0; i + 3 < text.size(); ++i) {
+    const auto lead = static_cast<uint8_t>(text[i]), next = static_cast<uint8_t>(text[i + 1]);
+    if ((lead == 0xF4 && next >= 0x90) || (lead >= 0xF5 && lead <= 0xF7)) return true;
+  }
+  return false;
+}
+
 std::string ByteTokenText(int byte) {
   char text[8];
   std::snprintf(text, sizeof(text), "<0x%02X>", byte);
@@ -114,6 +123,10 @@ Status Checker::CheckTokens() {
   ids_.reserve(tokens.size());
   uint64_t id = 0;
   for (const std::string_view token : tokens) {
+    if (HasCodepointBeyondUnicode(token)) {
+      return file_.KeyError(kTokens, "characters up to U+10FFFF",
+                            StrCat("'", Printable(token), "' as id ", id));
+    }
     std::string entry = EntryAsLlamaSeesIt(token, id);
     const auto [it, is_new] = ids_.emplace(std::move(entry), id);
     if (!is_new) {
@@ -212,7 +225,8 @@ Status Checker::CheckSpecialIds() const {
   return Status::Ok();
 }
 
-// A BOS or EOS that is to be added must exist: given by key, or the library's default id.
+// A BOS or EOS that is to be added must exist: given by key, or the library's default id. Some
+// byte-pair pre-tokenizers have no default, so there a flag that is on needs its key.
 Status Checker::CheckAddedTokens() const {
   const bool is_pieces = kind_ == Kind::kSentencePiece;
   struct Added {
@@ -225,7 +239,9 @@ Status Checker::CheckAddedTokens() const {
       {"tokenizer.ggml.add_eos_token", "tokenizer.ggml.eos_token_id", is_pieces ? 2 : 11, false}};
   for (const Added& added : kAdded) {
     KVBOUND_ASSIGN_OR_RETURN(const bool is_on, file_.GetBoolOr(added.flag, added.default_flag));
-    if (is_on && !file_.Has(added.id_key) && added.default_id >= hparams_.n_vocab) {
+    if (!is_on || file_.Has(added.id_key)) continue;
+    const bool has_default = is_pieces || !file_.Has(added.flag);
+    if (!has_default || added.default_id >= hparams_.n_vocab) {
       return file_.KeyError(added.id_key, StrCat("a token id, as ", added.flag, " is on"),
                             "no such key: it is missing");
     }
