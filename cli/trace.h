@@ -1,0 +1,44 @@
+#ifndef KVBOUND_CLI_TRACE_H_
+#define KVBOUND_CLI_TRACE_H_
+
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "kvbound/session.h"
+#include "kvbound/status.h"
+
+namespace kvbound::cli {
+
+// Writes what every cut kept and dropped, one JSON object a line. docs/trace.md has the format.
+class Trace {
+ public:
+  // Creates or empties the file, before anything else runs.
+  static Result<std::unique_ptr<Trace>> Open(const std::string& path);
+
+  // The first line: everything needed to read the others.
+  void WriteHeader(const Engine& engine, const Session& session);
+  void WriteCut(const CutEvent& event);
+  // The conversation was cleared: positions start again at 0.
+  void WriteReset();
+  // The last line: what the cache holds now.
+  void WriteEnd(const Session& session, int32_t n_kv_head);
+
+  // The first write that failed, if any.
+  const Status& status() const { return status_; }
+
+ private:
+  explicit Trace(std::string path) : path_(std::move(path)) {}
+  void WriteLine(std::string line);
+
+  std::string path_;
+  std::ofstream out_;
+  Status status_;
+  int64_t n_cuts_ = 0;
+  int64_t n_written_ = 0;  // positions whose token has been written
+};
+
+}  // namespace kvbound::cli
+
+#endif  // KVBOUND_CLI_TRACE_H_
