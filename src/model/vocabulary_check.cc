@@ -48,6 +48,12 @@ std::string ByteTokenText(int byte) {
   return text;
 }
 
+bool IsByteTokenText(const std::string& text) {
+  unsigned byte = 0;
+  return text.size() == 6 && std::sscanf(text.c_str(), "<0x%2X>", &byte) == 1 &&
+         text == ByteTokenText(static_cast<int>(byte));
+}
+
 class Checker {
  public:
   Checker(const GgufFile& file, const HParams& hparams) : file_(file), hparams_(hparams) {}
@@ -161,12 +167,12 @@ Status Checker::CheckTokenTypes() const {
     return file_.KeyError(kTokenType, "an array of i32", GgufTypeName(types.type()));
   }
   KVBOUND_RETURN_IF_ERROR(CheckLength(kTokenType, types));
-  if (kind_ != Kind::kSentencePiece) return Status::Ok();
   // The library reads the byte of such an entry from its third character on.
+  const bool is_pieces = kind_ == Kind::kSentencePiece;
   for (const auto& [text, id] : ids_) {
     if (types.AsInt(id) != kByteToken) continue;
-    unsigned byte = 0;
-    if (text.size() != 6 || std::sscanf(text.c_str(), "<0x%2X>", &byte) != 1) {
+    const bool is_good = is_pieces ? IsByteTokenText(text) : text.size() > 3;
+    if (!is_good) {
       return file_.KeyError(kTokenType, StrCat("token ", id, " to be spelled <0x00> to <0xFF>"),
                             StrCat("a byte token '", Printable(text), "'"));
     }

@@ -120,6 +120,15 @@ TEST(VocabularyCheckTest, ChecksScoresAndTypes) {
   ExpectRefused(CheckWith(NumbersKey(types, GgufType::kI32, all_bytes)), {types, "<0x00>"});
 }
 
+// The library throws on a byte token of less than three characters, whatever the kind.
+TEST(VocabularyCheckTest, ChecksByteTokensOfBytePairs) {
+  const std::string types = "tokenizer.ggml.token_type";
+  std::vector<double> values(kVocab, 1.0);
+  values[5] = 6.0;
+  ExpectRefused(Check(BytePairSpec().Set(NumbersKey(types, GgufType::kI32, values))),
+                {types, "token 5", "'p5'"});
+}
+
 TEST(VocabularyCheckTest, NeedsEveryByteToken) {
   const std::string types = "tokenizer.ggml.token_type";
   const GgufSpec untyped = TinySpec().Drop(types);
