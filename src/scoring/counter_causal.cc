@@ -137,10 +137,10 @@ Status CounterCausalScorer::Score(const CounterCausalOptions& options, Direction
   const GraphSpec spec = SpecOf(score_, hp, options, n_tile, n_kv);
   const SeqRun run{seq_, 1};
   OrderSlots();
-  if (spec.start == GraphSpec::Start::kRows) FillNeutral();
   if (spec.centred) inputs_.mean_head = model_.MeanHeadRow();
   for (int32_t first = 0; first < n; first += n_tile) {
     FillTile(first, n_tile, n_kv, options, direction);
+    if (spec.start == GraphSpec::Start::kRows) FillNeutral();  // LogProbs uses the same rows
     inputs_.rows = scratch_.normed;
     KVBOUND_ASSIGN_OR_RETURN(const Graph* graph, runner_.Get(spec, {&run, 1}));
     inputs_.Upload(*graph);
