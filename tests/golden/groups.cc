@@ -1,0 +1,45 @@
+#include "golden/groups.h"
+
+#include <array>
+#include <string_view>
+
+#include "base/strings.h"
+
+namespace kvbound::golden {
+namespace {
+
+struct Kind {
+  std::string_view group;
+  std::string_view field;  // that tells the kinds of a group apart; empty: none needed
+  RunCase run;
+  std::string_view skip_reason;
+};
+
+// Cases without a method. The chunked cycles are a table of their own, in cycle_group.cc.
+constexpr std::array kKinds = {
+    Kind{"logits", "", RunLogitsCase, ""},
+    Kind{"counter-causal", "keep_margin", RunScoresCase, ""},
+    Kind{"retention", "losses_f64", nullptr, "training of retention gates is not built yet"},
+    Kind{"retention", "gate", nullptr, "retention gates are not built yet"},
+};
+
+}  // namespace
+
+Result<CaseKind> KindOf(const CaseFile& file) {
+  KVBOUND_ASSIGN_OR_RETURN(const std::string group, file.Text("group"));
+  if (file.Has("method")) {
+    KVBOUND_ASSIGN_OR_RETURN(const std::string method, file.Text("method"));
+    const std::string reason = WhyCycleMethodIsSkipped(method);
+    return reason.empty() ? CaseKind{RunCycleCase, ""} : CaseKind{nullptr, reason};
+  }
+  bool known = false;
+  for (const Kind& kind : kKinds) {
+    known = known || kind.group == group;
+    const bool fits = kind.group == group && (kind.field.empty() || file.Has(kind.field));
+    if (fits) return CaseKind{kind.run, std::string(kind.skip_reason)};
+  }
+  if (known) return file.FieldError("method", "a method, or the fields of another kind", "nothing");
+  return CaseKind{nullptr, StrCat("group '", Printable(group), "' is not known to this build")};
+}
+
+}  // namespace kvbound::golden
