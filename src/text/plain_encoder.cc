@@ -4,6 +4,7 @@
 #include <array>
 #include <exception>
 #include <stdexcept>
+#include <unordered_set>
 
 #include "base/strings.h"
 #include "text/utf8.h"
@@ -46,6 +47,21 @@ bool IsSpace(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 // SentencePiece writes spaces as U+2581.
 uint32_t Marked(uint32_t code_point) { return code_point == ' ' ? kSpaceMark : code_point; }
 
+// Whether SentencePiece merging can arrive at `text`: it is one character, or two symbols (a
+// character or a token each) make it up.
+bool IsReachable(std::string_view text, const std::unordered_set<std::string>& tokens) {
+  if (text.empty()) return false;
+  const auto first = [](std::string_view t) { return ReadUtf8(t).length; };
+  const auto is_symbol = [&](std::string_view t) {
+    return first(t) == t.size() || tokens.contains(std::string(t));
+  };
+  if (first(text) == text.size()) return true;
+  for (size_t cut = first(text); cut < text.size(); cut += first(text.substr(cut))) {
+    if (is_symbol(text.substr(0, cut)) && is_symbol(text.substr(cut))) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 PlainEncoder::PlainEncoder(const llama_vocab* vocab, const std::string& pre_tokenizer)
@@ -70,21 +86,30 @@ PlainEncoder::PlainEncoder(const llama_vocab* vocab, const std::string& pre_toke
   can_continue_ = true;
 }
 
+// Only tokens that merging can arrive at count: else the digits in the names of byte tokens
+// ("<0x0A>") would.
 void PlainEncoder::IndexCharacters() {
   listed_.resize(0x110000);
   joins_space_.resize(0x110000);
+  std::unordered_set<std::string> texts;
   for (Token token = 0; token < llama_vocab_n_tokens(vocab_); ++token) {
-    std::string_view text = llama_vocab_get_text(vocab_, token);
-    uint32_t before = 0;
-    while (!text.empty()) {
-      const Utf8Unit unit = ReadUtf8(text);
-      text.remove_prefix(unit.length);
-      if (!unit.valid) continue;
-      const uint32_t c = Marked(unit.code_point);
-      listed_[c] = true;
-      if (c == kSpaceMark && before != 0) joins_space_[before] = true;
-      before = c;
-    }
+    texts.insert(llama_vocab_get_text(vocab_, token));
+  }
+  for (const std::string& text : texts) {
+    if (IsReachable(text, texts)) IndexToken(text);
+  }
+}
+
+void PlainEncoder::IndexToken(std::string_view text) {
+  uint32_t before = 0;
+  while (!text.empty()) {
+    const Utf8Unit unit = ReadUtf8(text);
+    text.remove_prefix(unit.length);
+    if (!unit.valid) continue;
+    const uint32_t c = Marked(unit.code_point);
+    listed_[c] = true;
+    if (c == kSpaceMark && before != 0) joins_space_[before] = true;
+    before = c;
   }
 }
 

@@ -42,6 +42,7 @@ class PlainEncoder {
 
  private:
   void IndexCharacters();
+  void IndexToken(std::string_view text);
   bool IsListed(uint32_t code_point) const { return listed_[code_point]; }
   // Length of the first chunk of `text`, cut as said above.
   size_t ChunkLength(std::string_view text) const;

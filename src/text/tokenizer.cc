@@ -120,6 +120,18 @@ class EndCounter {
   size_t end_ = 0;  // byte offset where part ends_->size() begins
 };
 
+// Bytes of `text` that `piece`, without its first `skip` bytes, stands for: a piece's space may be
+// a U+2581 in the text.
+size_t SpelledBytes(std::string_view text, std::string_view piece, size_t skip) {
+  constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+  size_t bytes = 0;
+  for (const char c : piece.substr(std::min(skip, piece.size()))) {
+    const bool mark = c == ' ' && text.substr(std::min(bytes, text.size())).starts_with(kSpaceMark);
+    bytes += mark ? kSpaceMark.size() : 1;
+  }
+  return std::min(bytes, text.size());
+}
+
 Result<std::string> JoinParts(std::span<const TextPart> parts) {
   size_t bytes = 0;
   for (const TextPart& part : parts) bytes += part.text.size();
@@ -164,8 +176,7 @@ Result<std::vector<Token>> Tokenizer::EncodeParts(std::span<const TextPart> part
     size_t skip = goes_on ? 0 : impl_->plain.prefix_bytes();
     for (size_t i = first; i < tokens.size(); ++i) {
       counter.Token(offset, i);
-      const size_t bytes = Piece(tokens[i], true).size();
-      offset += bytes - std::min(skip, bytes);
+      offset += SpelledBytes(std::string_view(text).substr(offset), Piece(tokens[i], true), skip);
       skip = 0;
     }
   }
