@@ -1,4 +1,4 @@
-#include "base/spin_limit.h"
+#include "src/base/spin_limit.h"
 #include "cli/commands.h"
 
 int main(int argc, char** argv) {

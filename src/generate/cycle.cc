@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <chrono>
+#include <limits>
 #include <vector>
 
 #include "base/check.h"
@@ -75,6 +77,8 @@ Status Cut(Session::Impl& session) {
   const std::span<uint8_t> keep = store.keep_scratch(session.seq);
   const StoreView view(session);
   ScoreTable table(scores, n_before);
+  // A row that the policy forgets is an error, not the scores of an earlier cut.
+  std::ranges::fill(scores, std::numeric_limits<float>::quiet_NaN());
   KVBOUND_RETURN_IF_ERROR(session.policy->Score(view, table));
   KVBOUND_RETURN_IF_ERROR(
       Select(view, scores, session.protection, store.order_scratch(session.seq), keep));

@@ -34,19 +34,26 @@ Status CheckOperators(const LoadedModel& model, ggml_cgraph* nodes) {
   return Status::Ok();
 }
 
-// Adds one built graph to the sizes.
-Status MeasureGraph(const GraphSources& sources, const RunnerOptions& options, ggml_cgraph* nodes,
-                    RunnerSizes* sizes) {
+// Adds one built graph to the sizes; true if it is the largest so far.
+Result<bool> MeasureGraph(const GraphSources& sources, const RunnerOptions& options,
+                          ggml_cgraph* nodes, RunnerSizes* sizes) {
   KVBOUND_RETURN_IF_ERROR(CheckOperators(sources.model, nodes));
   ggml_gallocr_ptr allocator(ggml_gallocr_new(BufferType(sources.model)));
   size_t bytes = 0;
   ggml_gallocr_reserve_n_size(allocator.get(), nodes, nullptr, nullptr, &bytes);
-  sizes->compute_bytes = std::max<uint64_t>(sizes->compute_bytes, bytes);
   if (sources.model.on_cpu()) {
     const ggml_cplan plan = ggml_graph_plan(nodes, options.n_threads, nullptr);
     sizes->work_bytes = std::max<uint64_t>(sizes->work_bytes, plan.work_size);
   }
-  return Status::Ok();
+  if (bytes <= sizes->compute_bytes) return false;
+  sizes->compute_bytes = bytes;
+  return true;
+}
+
+// More slots do not always need more memory: ggml places tensors by best fit, and the attention
+// weights fit now one gap, now another. Beyond this many slots they outweigh all else.
+int32_t IrregularSlots(const HParams& hp) {
+  return GroupedSlots(2 * (2 * hp.n_ff + 4 * hp.n_embd) / hp.n_head);
 }
 
 }  // namespace
@@ -57,16 +64,25 @@ Result<RunnerSizes> GraphRunner::Measure(const GraphSources& sources,
   sizes.graph_slot_bytes = GraphSlotBytes(options, sources.model.hparams());
   sizes.graph_bytes = sizes.graph_slot_bytes * options.n_cached;
   ggml_context_ptr context(ggml_init({sizes.graph_slot_bytes, nullptr, true}));
-  for (const GraphCase& c : options.cases) {
-    ggml_reset(context.get());
-    const Graph graph = BuildGraph(context.get(), sources, c.spec, c.runs);
-    KVBOUND_RETURN_IF_ERROR(MeasureGraph(sources, options, graph.nodes, &sizes));
+  for (GraphCase c : options.cases) {
+    const int32_t n_slot = c.spec.n_kv;
+    for (int32_t n_kv = kSlotGroup; n_kv <= n_slot; n_kv += kSlotGroup) {
+      if (n_kv < n_slot && n_kv > IrregularSlots(sources.model.hparams())) n_kv = n_slot;
+      c.spec.n_kv = n_kv;
+      ggml_reset(context.get());
+      const Graph graph = BuildGraph(context.get(), sources, c.spec, c.runs);
+      KVBOUND_ASSIGN_OR_RETURN(const bool largest,
+                               MeasureGraph(sources, options, graph.nodes, &sizes));
+      if (largest) sizes.largest = c;
+    }
   }
   if (options.vocab_block_rows > 0) {
     ggml_reset(context.get());
     const Graph graph = BuildVocabBlock(context.get(), sources, 0, options.vocab_block_rows,
                                         options.vocab_block_cols);
-    KVBOUND_RETURN_IF_ERROR(MeasureGraph(sources, options, graph.nodes, &sizes));
+    KVBOUND_ASSIGN_OR_RETURN(const bool largest,
+                             MeasureGraph(sources, options, graph.nodes, &sizes));
+    if (largest) sizes.largest.reset();
   }
   return sizes;
 }
@@ -104,20 +120,15 @@ Status GraphRunner::Allocate(const RunnerSizes& sizes) {
   return Reserve();
 }
 
-// Reserves each case in turn: the buffer grows to the largest.
 Status GraphRunner::Reserve() {
   ggml_context* context = entries_[0].context.get();
-  const size_t n_cases = options_.cases.size() + (options_.vocab_block_rows > 0 ? 1 : 0);
-  for (size_t i = 0; i < n_cases; ++i) {
-    ggml_reset(context);
-    const Graph graph =
-        i < options_.cases.size()
-            ? BuildGraph(context, sources_, options_.cases[i].spec, options_.cases[i].runs)
-            : BuildVocabBlock(context, sources_, 0, options_.vocab_block_rows,
-                              options_.vocab_block_cols);
-    if (!ggml_gallocr_reserve(allocator_.get(), graph.nodes)) {
-      return OutOfBudget(StrCat("cannot allocate ", sizes_.compute_bytes, " bytes to compute in"));
-    }
+  ggml_reset(context);
+  const Graph graph = sizes_.largest
+                          ? BuildGraph(context, sources_, sizes_.largest->spec, sizes_.largest->runs)
+                          : BuildVocabBlock(context, sources_, 0, options_.vocab_block_rows,
+                                            options_.vocab_block_cols);
+  if (!ggml_gallocr_reserve(allocator_.get(), graph.nodes)) {
+    return OutOfBudget(StrCat("cannot allocate ", sizes_.compute_bytes, " bytes to compute in"));
   }
   return Status::Ok();
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -13,7 +14,7 @@
 
 namespace kvbound {
 
-// A forward pass that a runner must be able to take: the largest of its kind.
+// A forward pass that a runner must be able to take, with any smaller number of slots and tokens.
 struct GraphCase {
   GraphSpec spec;
   std::vector<SeqRun> runs;
@@ -21,6 +22,7 @@ struct GraphCase {
 
 // What a runner allocates.
 struct RunnerSizes {
+  std::optional<GraphCase> largest;  // fills the compute buffer; none: the vocabulary block does
   uint64_t compute_bytes = 0;  // activations of the largest graph, shared by all graphs
   uint64_t work_bytes = 0;     // scratch of the CPU's operators
   uint64_t graph_bytes = 0;    // descriptions of all cached graphs
