@@ -21,7 +21,7 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::Create(std::shared_ptr<const Mod
   KVBOUND_ASSIGN_OR_RETURN(const RunnerSizes sizes, GraphRunner::Measure(sources, shape.runner));
   impl->plan = MakePlan(loaded, shape, sizes);
   KVBOUND_ASSIGN_OR_RETURN(impl->runner, GraphRunner::Create(sources, shape.runner));
-  impl->inputs.emplace(shape.max_tokens, shape.max_cells, shape.fused);
+  impl->inputs.emplace(shape.max_tokens, shape.max_cells);
   if (shape.policy.model_score != ModelScore::kNone) {
     impl->scratch.emplace(shape.layout, loaded.hparams());
   }

@@ -66,12 +66,12 @@ std::vector<GraphCase> DecodeCases(const KvLayout& layout) {
   return cases;
 }
 
-GraphCase ChunkCase(const EngineShape& shape) {
+GraphCase ChunkCase(const EngineShape& shape, int32_t n_tok) {
   GraphCase c;
   c.runs = {{0, 1}};
-  c.spec.n_tok = shape.layout.chunk;
+  c.spec.n_tok = n_tok;
   c.spec.n_kv = shape.layout.n_slot();
-  c.spec.n_out = std::clamp(shape.options.max_logit_rows, 1, shape.layout.chunk);
+  c.spec.n_out = std::clamp(shape.options.max_logit_rows, 1, n_tok);
   return c;
 }
 
@@ -81,7 +81,9 @@ void AddCases(const HParams& hp, EngineShape* shape) {
   runner.n_cached =
       std::min(shape->layout.chunk / kSlotGroup + 2, kMaxDecodeGraphs) + kOtherGraphs;
   runner.cases = DecodeCases(shape->layout);
-  runner.cases.push_back(ChunkCase(*shape));
+  runner.cases.push_back(ChunkCase(*shape, shape->layout.chunk));
+  // Below a tile another attention is used, which can need more than a whole chunk's.
+  runner.cases.push_back(ChunkCase(*shape, std::min(shape->layout.chunk, kFusedTile - 1)));
   if (shape->policy.model_score != ModelScore::kNone) {
     for (GraphCase& c : ScoreCases(shape->layout, hp, shape->policy.model_score)) {
       runner.cases.push_back(std::move(c));
@@ -103,7 +105,7 @@ uint64_t LogitBytes(const HParams& hp, const EngineShape& shape) {
 
 uint64_t HostBytes(const HParams& hp, const EngineShape& shape) {
   uint64_t bytes = shape.layout.host_bytes() +
-                   GraphInputs::Bytes(shape.max_tokens, shape.max_cells, shape.fused);
+                   GraphInputs::Bytes(shape.max_tokens, shape.max_cells);
   if (shape.policy.model_score != ModelScore::kNone) {
     bytes += ScoreScratch::Bytes(shape.layout, hp);
     bytes += uint64_t(shape.options.n_seq) * hp.n_vocab * sizeof(int32_t);  // token frequencies

@@ -97,7 +97,9 @@ ggml_tensor* Blocks::Attend(ggml_tensor* q, int32_t layer, const SeqRun& run, in
     mask = ggml_view_4d(ctx_, mask, mask->ne[0], mask->ne[1], 1, run.count, mask->nb[1],
                         mask->nb[2], mask->nb[3], seq_begin * mask->nb[3]);
   }
-  return sources_.fused ? AttendFused(q, k, v, mask) : AttendPlain(q, k, v, mask);
+  if (!UsesFusedAttention(sources_, spec_)) return AttendPlain(q, k, v, mask);
+  if (transposed) v = ggml_cont(ctx_, ggml_transpose(ctx_, v));
+  return AttendFused(q, k, v, mask);
 }
 
 // The query heads of a kv_head become columns beside the tokens, so that each K and V row is read

@@ -29,7 +29,8 @@ void DeclareInputs(ggml_context* ctx, const GraphSources& sources, const GraphSp
       break;
   }
   graph->positions = Input(ctx, GGML_TYPE_I32, {n});
-  const ggml_type mask_type = sources.fused ? GGML_TYPE_F16 : GGML_TYPE_F32;
+  const ggml_type mask_type =
+      UsesFusedAttention(sources, spec) ? GGML_TYPE_F16 : GGML_TYPE_F32;
   graph->mask = Input(ctx, mask_type, {spec.n_kv, spec.n_tok, 1, spec.n_seq});
   if (spec.append) {
     graph->slots = Input(ctx, GGML_TYPE_I64, {spec.n_tok, spec.n_seq});
@@ -72,6 +73,13 @@ ggml_tensor* TargetLogit(ggml_context* ctx, const GraphSources& sources, const G
 }
 
 }  // namespace
+
+bool UsesFusedAttention(const GraphSources& sources, const GraphSpec& spec) {
+  const KvLayout& layout = sources.layout;
+  const bool same_type = layout.type_k == layout.type_v &&
+                         (layout.type_k == KvType::kF16 || layout.type_k == KvType::kF32);
+  return sources.fused || (sources.model.on_cpu() && same_type && spec.n_tok >= kFusedTile);
+}
 
 int64_t MaxGraphTensors(const HParams& hparams, int32_t n_run) {
   return int64_t{hparams.n_layer} * (36 + 14 * n_run) + 40;

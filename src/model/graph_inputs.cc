@@ -14,18 +14,18 @@ void Set(ggml_tensor* tensor, const void* data) {
 
 }  // namespace
 
-GraphInputs::GraphInputs(int64_t max_tokens, int64_t max_cells, bool fused)
+GraphInputs::GraphInputs(int64_t max_tokens, int64_t max_cells)
     : tokens(max_tokens),
       positions(max_tokens),
       targets(max_tokens),
       slots(max_tokens),
       row_on(max_tokens),
       mask_(max_cells),
-      mask_f16_(fused ? max_cells : 0) {}
+      mask_f16_(max_cells) {}
 
-uint64_t GraphInputs::Bytes(int64_t max_tokens, int64_t max_cells, bool fused) {
+uint64_t GraphInputs::Bytes(int64_t max_tokens, int64_t max_cells) {
   return max_tokens * (3 * sizeof(int32_t) + sizeof(int64_t) + sizeof(float)) +
-         max_cells * (sizeof(float) + (fused ? sizeof(ggml_fp16_t) : 0));
+         max_cells * (sizeof(float) + sizeof(ggml_fp16_t));
 }
 
 uint64_t GraphInputs::allocated_bytes() const {

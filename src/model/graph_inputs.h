@@ -19,8 +19,8 @@ inline constexpr float kMasked = -std::numeric_limits<float>::infinity();
 class GraphInputs {
  public:
   // For graphs of at most `max_tokens` tokens, that read at most `max_cells` (token, slot) pairs.
-  GraphInputs(int64_t max_tokens, int64_t max_cells, bool fused);
-  static uint64_t Bytes(int64_t max_tokens, int64_t max_cells, bool fused);
+  GraphInputs(int64_t max_tokens, int64_t max_cells);
+  static uint64_t Bytes(int64_t max_tokens, int64_t max_cells);
   uint64_t allocated_bytes() const;
 
   std::vector<int32_t> tokens;     // also the hidden slots, if the stream starts there
