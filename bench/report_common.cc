@@ -74,9 +74,9 @@ void Table::Print() const {
     }
     std::printf("%s\n", line.c_str());
     if (r > 0) continue;
-    line = "|";
-    for (size_t width : widths) line += std::string(width + 2, '-') + "|";
-    std::printf("%s\n", line.c_str());
+    std::string rule(1, '|');
+    for (size_t width : widths) rule += std::string(width + 2, '-') + "|";
+    std::printf("%s\n", rule.c_str());
   }
   std::printf("\n");
   std::fflush(stdout);
