@@ -84,8 +84,8 @@ void AddProtectionOptions(CLI::App* app, CacheArgs* args) {
          "Never drop the first N positions");
   AddInt(app, "--recent", &args->protection.recent, {"a number of tokens"},
          "Never drop the last N positions");
-  app->add_flag("--pin-prompt,!--no-pin-prompt", args->protection.pin_prompt,
-                "Never drop the prompt (in a chat: the system prompt)");
+  AddSwitch(app, "pin-prompt", &args->protection.pin_prompt,
+            "Never drop the prompt (in a chat: the system prompt)");
 }
 
 Status Refused(const char* option, std::string why) {

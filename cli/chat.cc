@@ -13,6 +13,7 @@
 #include "cli/signals.h"
 #include "cli/terminal.h"
 #include "kvbound/chat.h"
+#include "src/base/strings.h"
 
 namespace kvbound::cli {
 namespace {
@@ -55,9 +56,15 @@ class Conversation {
     const std::span<const Token> tokens(chat.tokens);
     const auto pin = args_.cache_setup.session.protection.pin_prompt;
     if (chat.system_end > 0 && pin.value_or(true) && runner_.session().policy().evicts) {
-      KVBOUND_RETURN_IF_ERROR(Feed(tokens.first(chat.system_end)));
       const int32_t end = static_cast<int32_t>(chat.system_end);
-      KVBOUND_RETURN_IF_ERROR(runner_.session().Pin({Position{0}, Position{end}}));
+      if (end >= runner_.budget()) {
+        return OutOfBudget(StrCat("--system-prompt: expected fewer tokens than the budget of ",
+                                  runner_.budget(), " slots, found ", end));
+      }
+      KVBOUND_RETURN_IF_ERROR(Feed(tokens.first(chat.system_end)));
+      if (Status pinned = runner_.session().Pin({Position{0}, Position{end}}); !pinned.ok()) {
+        return OutOfBudget(StrCat("--system-prompt: ", pinned.message()));
+      }
       return Feed(tokens.subspan(chat.system_end));
     }
     return Feed(tokens);

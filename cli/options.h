@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "cli/values.h"
 #include "kvbound/status.h"
+#include "src/base/strings.h"
 
 // Declares options whose values are checked by the parsers of values.h, so that every message
 // reads "--option: expected ..., found '...'".
@@ -102,7 +104,10 @@ template <typename Value, typename T>
 CLI::Option* AddChoice(CLI::App* app, const std::string& names, Value* value,
                        std::vector<std::pair<std::string, T>> choices, const std::string& help) {
   std::string words;
-  for (const auto& choice : choices) words += (words.empty() ? "" : "|") + choice.first;
+  for (const auto& choice : choices) {
+    if (!words.empty()) words += '|';
+    words += choice.first;
+  }
   return AddParsed(
       app, names, value,
       [choices, words](const std::string& text) -> Result<T> {
@@ -112,6 +117,13 @@ CLI::Option* AddChoice(CLI::App* app, const std::string& names, Value* value,
         return Expected(words, text);
       },
       help, words);
+}
+
+// --NAME sets it, --no-NAME clears it, and neither leaves it open.
+inline CLI::Option* AddSwitch(CLI::App* app, const std::string& name, std::optional<bool>* value,
+                              const std::string& help) {
+  const auto store = [value](int64_t balance) { *value = balance > 0; };
+  return app->add_flag_function(StrCat("--", name, ",!--no-", name), store, help);
 }
 
 inline Result<std::string> AsIs(const std::string& text) { return text; }

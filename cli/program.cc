@@ -1,6 +1,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <memory>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,6 +16,34 @@
 namespace kvbound::cli {
 namespace {
 
+// Descriptions wrapped at column 100; no marks beside flags that switch something off.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  HelpFormatter() { column_width(kColumn); }
+
+  std::string make_option_name(const CLI::Option* option, bool positional) const override {
+    std::string name = CLI::Formatter::make_option_name(option, positional);
+    for (size_t at; (at = name.find("{false}")) != std::string::npos;) name.erase(at, 7);
+    return name;
+  }
+
+  std::string make_option_desc(const CLI::Option* option) const override {
+    std::istringstream words(CLI::Formatter::make_option_desc(option));
+    std::string wrapped;
+    size_t width = 0;
+    for (std::string word; words >> word; width += word.size() + 1) {
+      const bool full = width + word.size() > 100 - kColumn;
+      if (!wrapped.empty()) wrapped += full ? '\n' : ' ';
+      if (full) width = 0;
+      wrapped += word;
+    }
+    return wrapped;
+  }
+
+ private:
+  static constexpr size_t kColumn = 38;
+};
+
 // llama.cpp's short names of more than one letter, which CLI11 does not know.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kShortNames = {
     {{"-sys", "--system-prompt"},
@@ -25,7 +55,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kShortNam
 bool TakesValue(const CLI::App& app, const std::string& argument) {
   for (const CLI::App* command : app.get_subcommands({})) {
     const CLI::Option* option = command->get_option_no_throw(argument);
-    if (option && option->get_type_size() > 0) return true;
+    if (option && option->get_items_expected_min() > 0) return true;
   }
   return false;
 }
@@ -50,8 +80,7 @@ int Main(int argc, char** argv) {
   CLI::App app("kvbound: language model inference with a KV cache that never grows past its budget",
                "kvbound");
   app.set_version_flag("--version", std::string("kvbound ") + kVersion);
-  app.require_subcommand(1);
-  app.get_formatter()->column_width(38);
+  app.formatter(std::make_shared<HelpFormatter>());
   const Command commands[] = {AddRun(&app), AddPlan(&app), AddPolicies(&app)};
   try {
     std::vector<std::string> arguments = Expand(app, argc, argv);
@@ -69,6 +98,7 @@ int Main(int argc, char** argv) {
   for (const Command& command : commands) {
     if (command.app->parsed()) return command.run();
   }
+  PrintError("expected a subcommand, found none; see kvbound --help");
   return kExitUsage;
 }
 

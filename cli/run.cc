@@ -1,3 +1,4 @@
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -64,12 +65,19 @@ int Fail(const Status& status, int exit_status) {
   return exit_status;
 }
 
+// Whether text and table appear in one place.
+bool OutputsMeet() {
+  struct stat out, err;
+  if (fstat(STDOUT_FILENO, &out) != 0 || fstat(STDERR_FILENO, &err) != 0) return false;
+  return out.st_dev == err.st_dev && out.st_ino == err.st_ino;
+}
+
 // Ends what an interrupt stopped like what ran to its end; other failures end without statistics.
 int End(Runner& runner, const Status& status) {
   if (runner.output().closed()) return kExitOk;
   const bool cancelled = status.code() == StatusCode::kCancelled;
   if (!status.ok() && !cancelled) return Fail(status, kExitFailure);
-  if (!runner.output().ends_with_newline() && isatty(STDERR_FILENO)) std::fputs("\n", stderr);
+  if (!runner.output().ends_with_newline() && OutputsMeet()) std::fputs("\n", stderr);
   if (Status written = runner.Finish(); !written.ok()) return Fail(written, kExitFailure);
   return Interrupted() ? kExitInterrupted : kExitOk;
 }
@@ -103,6 +111,11 @@ Command AddRun(CLI::App* app) {
   CLI::App* run = app->add_subcommand("run", "Generate text, or converse, inside a bounded cache");
   auto args = std::make_shared<RunArgs>();
   AddRunOptions(run, args.get());
+  run->footer(
+      "Examples:\n"
+      "  kvbound run -m MODEL.gguf -p \"Once upon a time\" --budget 512 -n 2000\n"
+      "  kvbound run -m MODEL.gguf -f book.txt --budget-bytes 64MiB --trace cuts.jsonl -n 200\n"
+      "  kvbound run -m MODEL.gguf --chat -sys \"You are a patient teacher.\"");
   return {run, [run, args] { return Run(*run, *args); }};
 }
 

@@ -21,9 +21,9 @@ void AddPromptOptions(CLI::App* app, RunArgs* args) {
   app->add_flag("-e,--escape", args->escape,
                 "\\n, \\t, \\\\, \\xHH... in -p, -sys, --stop and --dry-sequence-breaker (never in "
                 "files)");
-  app->add_flag("--special,!--no-special", args->special,
-                "Text of -p or -f that spells a control token (<|im_end|>) becomes that token, as "
-                "in llama.cpp (default), or stays text; in a chat it always stays text");
+  AddSwitch(app, "special", &args->special,
+            "Text of -p or -f that spells a control token (<|im_end|>) becomes that token, as "
+            "in llama.cpp (default), or stays text; in a chat it always stays text");
   app->add_flag("--no-bos", args->no_bos, "No begin-of-text token, whatever the model asks for");
   GroupNewOptions(app, "Prompt");
 

@@ -24,6 +24,7 @@ class Runner {
   static Result<std::unique_ptr<Runner>> Create(const RunArgs& args);
 
   const Model& model() const { return engine_->model(); }
+  int32_t budget() const { return engine_->options().budget; }
   Session& session() { return *session_; }
   Sampler& sampler() { return *sampler_; }
   TextOutput& output() { return output_; }
