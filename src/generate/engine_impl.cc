@@ -149,9 +149,9 @@ Status EngineImpl::CheckBatch(std::span<Session* const> batch) const {
 
 Status EngineImpl::Step(std::span<Session* const> batch, std::span<const Token> tokens) {
   KVBOUND_RETURN_IF_ERROR(CheckBatch(batch));
+  for (Session* session : batch) KVBOUND_RETURN_IF_ERROR(session->impl().CheckRoom(1));
   for (size_t i = 0; i < batch.size(); ++i) {
     KVBOUND_RETURN_IF_ERROR(batch[i]->impl().BeforeAppend(tokens[i]));
-    KVBOUND_RETURN_IF_ERROR(batch[i]->impl().CheckRoom(1));
   }
   const auto begin = std::chrono::steady_clock::now();
   batch_.clear();

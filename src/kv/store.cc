@@ -134,6 +134,7 @@ void KvStore::Clear(int32_t seq, Granularity granularity) {
   KvLayout layout = layout_;
   layout.granularity = granularity;
   DCHECK(layout.n_set() <= layout_.n_set());
+  ZeroSlots(seq, 0, layout_.n_slot());
   seqs_[seq].n = 0;
   seqs_[seq].n_set = layout.n_set();
 }
@@ -160,8 +161,31 @@ Status KvStore::Append(int32_t seq, std::span<const Token> tokens, Position firs
 }
 
 void KvStore::Rollback(int32_t seq, int32_t t) {
-  DCHECK(0 <= t && t <= seqs_[seq].n);
-  seqs_[seq].n -= t;
+  const int32_t n = seqs_[seq].n;
+  DCHECK(0 <= t && t <= n);
+  ZeroSlots(seq, n - t, n);
+  seqs_[seq].n = n - t;
+}
+
+// Attention multiplies unoccupied rows by zero, which an infinity or NaN in them would survive.
+void KvStore::ZeroSlots(int32_t seq, int32_t begin, int32_t end) {
+  if (begin == end) return;
+  const auto zero = [&](const SlotPlane& plane) {
+    const size_t slot_bytes = plane.transposed ? plane.tensor->nb[0] : plane.row_bytes;
+    const int32_t n_row = plane.transposed ? plane.n_dim : 1;
+    for (int32_t d = 0; d < n_row; ++d) {
+      ggml_backend_tensor_memset(plane.tensor, 0,
+                                 plane.offset + d * plane.row_bytes + begin * slot_bytes,
+                                 (end - begin) * slot_bytes);
+    }
+  };
+  for (int32_t layer = 0; layer < layout_.n_layer; ++layer) {
+    for (int32_t kv_head = 0; kv_head < layout_.n_kv_head; ++kv_head) {
+      zero(KeyPlane(seq, layer, kv_head));
+      zero(ValuePlane(seq, layer, kv_head));
+    }
+  }
+  if (tensors_.hidden != nullptr) zero(HiddenPlane(seq));
 }
 
 void KvStore::Relabel(int32_t seq, Position position, Token token) {
@@ -227,9 +251,7 @@ void KvStore::ApplyMoves(int32_t seq, int32_t set, std::span<const SlotMove> mov
     MovePlane(KeyPlane(seq, layer, kv_head), moves);
     MovePlane(ValuePlane(seq, layer, kv_head), moves);
   }
-  if (ggml_tensor* h = tensors_.hidden; h != nullptr) {
-    MovePlane({h, seq * h->nb[2], layout_.n_slot(), h->nb[1], 0, false}, moves);
-  }
+  if (tensors_.hidden != nullptr) MovePlane(HiddenPlane(seq), moves);
 }
 
 void KvStore::MovePlane(const SlotPlane& plane, std::span<const SlotMove> moves) {
@@ -249,6 +271,11 @@ SlotPlane KvStore::ValuePlane(int32_t seq, int32_t layer, int32_t kv_head) const
   ggml_tensor* t = tensors_.v[layer];
   const size_t offset = seq * t->nb[3] + kv_head * t->nb[2];
   return {t, offset, layout_.n_slot(), t->nb[1], layout_.head_dim, layout_.v_transposed};
+}
+
+SlotPlane KvStore::HiddenPlane(int32_t seq) const {
+  ggml_tensor* t = tensors_.hidden;
+  return {t, seq * t->nb[2], layout_.n_slot(), t->nb[1], 0, false};
 }
 
 Status KvStore::ReadKeys(int32_t seq, int32_t layer, int32_t kv_head, std::span<float> out) const {

@@ -47,8 +47,8 @@ class KvStore {
   std::span<const Position> positions(int32_t seq, int32_t set) const;  // [n], in slot order
   std::span<const Token> tokens(int32_t seq, int32_t set) const;        // [n]
 
-  // Empties a sequence and fixes how many sets its session cuts (1, n_layer, or n_layer *
-  // n_kv_head). REQUIRES: no finer than layout().granularity.
+  // Empties a sequence, zeroes its rows and fixes how many sets its session cuts (1, n_layer, or
+  // n_layer * n_kv_head). REQUIRES: no finer than layout().granularity.
   void Clear(int32_t seq, Granularity granularity);
 
   // Enters tokens.size() tokens at consecutive positions from `first` into slots [n, n + t) of
@@ -56,8 +56,8 @@ class KvStore {
   // exceeds max_slots; InvalidArgument if positions would pass 2^31 - 1.
   Status Append(int32_t seq, std::span<const Token> tokens, Position first);
 
-  // Takes back the last t slots of Append after a failed forward pass. REQUIRES: t <= n and no
-  // cut since.
+  // Takes back the last t slots of Append after a failed forward pass, and zeroes their rows.
+  // REQUIRES: t <= n and no cut since.
   void Rollback(int32_t seq, int32_t t);
 
   // Replaces the token entered for the slot at `position` (align=published), in every set that
@@ -109,6 +109,8 @@ class KvStore {
 
   SlotPlane KeyPlane(int32_t seq, int32_t layer, int32_t kv_head) const;
   SlotPlane ValuePlane(int32_t seq, int32_t layer, int32_t kv_head) const;
+  SlotPlane HiddenPlane(int32_t seq) const;
+  void ZeroSlots(int32_t seq, int32_t begin, int32_t end);
 
   // Whether every set of `keep` keeps the same number; that number goes to `kept`.
   Status CheckKeep(int32_t seq, std::span<const uint8_t> keep, int32_t* kept) const;
