@@ -23,9 +23,10 @@ enum class NanRule { kRefused, kAllowed };
 // files hold, reading gives a value or an error that names file and field, expected and found.
 class CaseFile {
  public:
-  // Larger files are refused.
+  // Larger files and longer texts are refused, so that a case takes bounded memory and time.
   static constexpr uint64_t kMaxHeaderBytes = uint64_t{16} << 20;
-  static constexpr uint64_t kMaxArrayBytes = uint64_t{256} << 20;
+  static constexpr int64_t kMaxTokens = 1 << 14;
+  static constexpr uint64_t kMaxArrayBytes = uint64_t{64} << 20;
 
   // Reads the header alone, so that a case can be listed and skipped without its arrays. `name`
   // stands in messages: the path below the folder, without ".json".

@@ -87,7 +87,7 @@ struct KeptPair {
   double tolerance = 0;  // of a score
 };
 
-enum class KeptOutcome { kEqual, kInsideMargin, kWrong };
+enum class KeptOutcome { kEqual, kInsideMargin, kWrong };  // ascending: the worse the later
 
 // Equal sets, or a swap of the two neighbours of the cut where neither side could tell them
 // apart; anything else is wrong and fails the report.

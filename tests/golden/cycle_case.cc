@@ -8,7 +8,7 @@
 namespace kvbound::golden {
 namespace {
 
-constexpr int64_t kMaxTokens = 1 << 16;
+constexpr int64_t kMaxTokens = CaseFile::kMaxTokens;
 
 // The set counts of the levels T (one set), L (per layer) and P (per layer and KV head), and the
 // shape of an array with one row of `tail` per refresh and set.

@@ -96,11 +96,11 @@ void CompareCutScores(const Method& method, const Refresh& expected, const Recor
                 method.tolerance, report);
 }
 
-// Compares one cut; false if the sets differ in any way.
-bool CompareCut(const Method& method, const Refresh& expected, const RecordedCut& found,
-                const std::string& where, CaseReport* report) {
+// Compares one cut; the outcome is that of the worst set.
+KeptOutcome CompareCut(const Method& method, const Refresh& expected, const RecordedCut& found,
+                       const std::string& where, CaseReport* report) {
   if (!expected.scores.empty()) CompareCutScores(method, expected, found, where, report);
-  bool equal = true;
+  KeptOutcome worst = KeptOutcome::kEqual;
   for (size_t set = 0; set < expected.kept.size(); ++set) {
     KeptPair pair;
     pair.expected = expected.kept[set];
@@ -110,9 +110,9 @@ bool CompareCut(const Method& method, const Refresh& expected, const RecordedCut
     pair.scores = found.scores[set];
     pair.tolerance = method.tolerance.worst;
     const std::string place = expected.kept.size() == 1 ? where : StrCat(where, ", set ", set);
-    equal = CompareKept(place, pair, report) == KeptOutcome::kEqual && equal;
+    worst = std::max(worst, CompareKept(place, pair, report));
   }
-  return equal;
+  return worst;
 }
 
 // Compares cuts in order while they can be compared: until tokens_seen reaches `end` (another
@@ -122,8 +122,11 @@ int64_t CompareCuts(const std::string& run, const Method& method, std::span<cons
                     std::span<const RecordedCut> found, int64_t end, CaseReport* report) {
   for (size_t r = 0; r < expected.size() && expected[r].processed < end; ++r) {
     const std::string where = StrCat(run, "refresh ", r, " at ", expected[r].processed);
-    if (CompareCut(method, expected[r], found[r], where, report)) continue;
-    report->Note(StrCat("kept sets differ at ", where, ": what follows is not comparable"));
+    const KeptOutcome outcome = CompareCut(method, expected[r], found[r], where, report);
+    if (outcome == KeptOutcome::kEqual) continue;
+    report->Note(
+        StrCat(outcome == KeptOutcome::kInsideMargin ? "differs inside margin at " : "wrong at ",
+               where, ": what follows is not comparable"));
     return expected[r].processed;
   }
   return std::numeric_limits<int64_t>::max();
@@ -230,15 +233,17 @@ Status RunCycleCase(const CaseFile& file, const Subject& subject, CaseReport* re
   KVBOUND_ASSIGN_OR_RETURN(EngineAndSession run,
                            OpenSession(subject.model, subject.options, c.budget, c.chunk,
                                        PolicyOf(method), method.protection));
+  // One more than expected shows that there are too many.
+  const size_t max_cuts = c.refreshes.size() + c.forced_refreshes.size() + 1;
   KVBOUND_ASSIGN_OR_RETURN(const RecordedRun generated,
-                           RunSession(run, c.prompt, c.generated.size(), {}));
+                           RunSession(run, c.prompt, c.generated.size(), {}, max_cuts));
   CompareGeneration(method, c, generated, report);
   KVBOUND_ASSIGN_OR_RETURN(const RecordedRun forced,
-                           RunSession(run, c.prompt, c.generated.size(), c.continuation));
+                           RunSession(run, c.prompt, c.generated.size(), c.continuation, max_cuts));
   CompareForcedRun(method, c, forced, report);
   KVBOUND_ASSIGN_OR_RETURN(
       const FullCacheView view,
-      ViewUnderFullCache(subject.model, subject.options, c.chunk, c.prompt, c.generated));
+      ViewUnderFullCache(subject.model, subject.options, c.prompt, c.generated));
   CompareFullCacheView(c, view, report);
   return Status::Ok();
 }

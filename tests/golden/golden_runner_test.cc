@@ -221,6 +221,61 @@ TEST_P(AlteredCase, FailsAndNamesTheNumber) {
 INSTANTIATE_TEST_SUITE_P(All, AlteredCase, ::testing::ValuesIn(kAlterations),
                          [](const auto& info) { return std::string(info.param.name); });
 
+// A text in which one cut of the prompt is nearly a tie.
+GoldenCase MakeNearTie(const TinyModel& model, size_t* refresh) {
+  for (int seed = 0; seed < 200; ++seed) {
+    GoldenCase made = testing::MakeCycleCase(model, kModel, {"full-aligned", 16, 8},
+                                             SomeIds(53, seed, model.n_vocab()),
+                                             SomeIds(12, seed + 1, model.n_vocab()));
+    for (*refresh = 0; *refresh < 4; ++*refresh) {
+      if (made.ReadF32("margin", *refresh) < 0.002f) return made;
+    }
+  }
+  ADD_FAILURE() << "no near tie";
+  return {};
+}
+
+TEST(GoldenRunner, NeighboursOfTheCutMaySwapInsideTheMarginOnly) {
+  testing::TinyModelOptions options;
+  options.n_layer = 1;
+  const TinyModel model = testing::WithMeanRow(testing::MakeTinyModel(options));
+  size_t refresh = 0;
+  GoldenCase tie = MakeNearTie(model, &refresh);
+  // The highest score that is kept and the lowest that is not, by index before the cut.
+  std::vector<uint16_t> before, kept;
+  for (size_t i = 0; i < 16; ++i) {
+    if (refresh > 0) before.push_back(tie.ReadU16("kept", 16 * (refresh - 1) + i));
+    kept.push_back(tie.ReadU16("kept", 16 * refresh + i));
+  }
+  const int first_new = refresh > 0 ? 16 + 8 * static_cast<int>(refresh) : 0;
+  for (int p = first_new; p < 24 + 8 * static_cast<int>(refresh); ++p) {
+    before.push_back(static_cast<uint16_t>(p));
+  }
+  ASSERT_EQ(before.size(), 24u);
+  const std::string scores = "scores_" + std::to_string(refresh);
+  size_t last_kept = 0, first_evicted = 0;
+  float highest = -INFINITY, lowest = INFINITY;
+  for (size_t i = 0; i + 1 < before.size(); ++i) {
+    const float score = tie.ReadF32(scores, i);
+    const bool is_kept = std::find(kept.begin(), kept.end(), before[i]) != kept.end();
+    if (is_kept && score > highest) highest = score, last_kept = i;
+    if (!is_kept && score < lowest) lowest = score, first_evicted = i;
+  }
+  std::replace(kept.begin(), kept.end(), before[last_kept], before[first_evicted]);
+  std::sort(kept.begin(), kept.end());
+  for (size_t i = 0; i < 16; ++i) tie.WriteU16("kept", 16 * refresh + i, kept[i]);
+
+  const CaseResult inside = RunAltered(tie);
+  EXPECT_EQ(inside.outcome, Outcome::kPass) << AllText(inside);
+  EXPECT_EQ(inside.report.kept().inside_margin, 2) << "in both runs";
+  ASSERT_EQ(inside.report.notes().size(), 2u);
+  EXPECT_EQ(inside.report.notes()[0].find("differs inside margin at refresh "), 0u);
+  EXPECT_EQ(inside.report.tokens().total(), 0) << "nothing after it is comparable";
+
+  tie.WriteF32("margin", refresh, 0.006f);
+  EXPECT_EQ(RunAltered(tie).outcome, Outcome::kFail);
+}
+
 // --- malformed files -----------------------------------------------------------------------
 
 const Alteration kDefects[] = {
@@ -266,12 +321,12 @@ const Alteration kDefects[] = {
      [](GoldenCase* c) { c->WriteF32("top5_ids", 0, 1.0f); }, "array 'top5_ids'"},
     {"NoPrompt", "cycles/tiny-cycle-none",
      [](GoldenCase* c) { c->header["prompt_ids"] = nlohmann::json::array(); },
-     "field 'prompt_ids': expected 1..65536 ids, found 0"},
+     "field 'prompt_ids': expected 1..16384 ids, found 0"},
     {"ShortContinuation", "cycles/tiny-cycle-none",
      [](GoldenCase* c) { c->header["continuation_ids"].erase(0); },
      "field 'continuation_ids': expected 12..12 ids, found 11"},
     {"ZeroChunk", "cycles/tiny-cycle-none", [](GoldenCase* c) { c->header["h"] = 0; },
-     "field 'h': expected a whole number 1..65536, found 0"},
+     "field 'h': expected a whole number 1..16384, found 0"},
     {"HugeBudget", "cycles/tiny-cycle-sliding", [](GoldenCase* c) { c->header["J"] = 1LL << 40; },
      "field 'J'"},
     {"FractionalBudget", "cycles/tiny-cycle-sliding", [](GoldenCase* c) { c->header["J"] = 16.5; },

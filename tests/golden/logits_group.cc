@@ -9,7 +9,7 @@
 namespace kvbound::golden {
 namespace {
 
-constexpr int64_t kMaxTokens = 1 << 16;
+constexpr int64_t kMaxTokens = CaseFile::kMaxTokens;
 constexpr int32_t kChunk = 64;  // rows of logits held at a time
 constexpr int64_t kTop = 5;
 

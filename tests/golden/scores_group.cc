@@ -16,7 +16,7 @@ using Options = CounterCausalOptions;
 using Reading = Options::Reading;
 using Neutral = Options::Neutral;
 
-constexpr int64_t kMaxTokens = 1 << 15;
+constexpr int64_t kMaxTokens = CaseFile::kMaxTokens;
 constexpr int32_t kChunk = 128;
 
 struct ReadingId {

@@ -11,6 +11,8 @@
 namespace kvbound::golden {
 namespace {
 
+constexpr int32_t kLogitRows = 64;  // rows of logits held at a time
+
 RecordedCut Record(const CutEvent& event) {
   RecordedCut cut;
   cut.tokens_seen = event.tokens_seen;
@@ -93,11 +95,12 @@ Result<EngineAndSession> OpenSession(const std::shared_ptr<const Model>& model,
 }
 
 Result<RecordedRun> RunSession(EngineAndSession& run, std::span<const Token> prompt, size_t n_new,
-                               std::span<const Token> forced) {
+                               std::span<const Token> forced, size_t max_cuts) {
   RecordedRun record;
   KVBOUND_RETURN_IF_ERROR(run.session->Reset());
-  run.session->SetCutObserver(
-      [&record](const CutEvent& event) { record.cuts.push_back(Record(event)); });
+  run.session->SetCutObserver([&](const CutEvent& event) {
+    if (record.cuts.size() < max_cuts) record.cuts.push_back(Record(event));
+  });
   Status status = run.session->Feed(prompt);
   for (size_t i = 0; status.ok() && i < n_new; ++i) {
     const std::span<const float> row = run.session->logits();
@@ -132,14 +135,13 @@ Status VisitRows(EngineAndSession& run, std::span<const Token> tokens, const Row
 }
 
 Result<FullCacheView> ViewUnderFullCache(const std::shared_ptr<const Model>& model,
-                                         const RunnerOptions& runner, int32_t chunk,
-                                         std::span<const Token> prompt,
+                                         const RunnerOptions& runner, std::span<const Token> prompt,
                                          std::span<const Token> tokens) {
   PolicyOptions none;
   none.name = "none";
   const auto budget = static_cast<int32_t>(prompt.size() + tokens.size());
   KVBOUND_ASSIGN_OR_RETURN(EngineAndSession run,
-                           OpenSession(model, runner, budget, chunk, none, {}, chunk));
+                           OpenSession(model, runner, budget, kLogitRows, none, {}, kLogitRows));
   FullCacheView view;
   bool same = true;
   const auto visit = [&](size_t index, std::span<const float> row) {

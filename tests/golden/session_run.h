@@ -52,9 +52,10 @@ Result<EngineAndSession> OpenSession(const std::shared_ptr<const Model>& model,
                                      int32_t max_logit_rows = 1);
 
 // Feeds `prompt` and then n_new - 1 tokens one by one: those of `forced` [n_new], or, where it
-// is empty, the most probable ones (end tokens are like any other).
+// is empty, the most probable ones (end tokens are like any other). Cuts beyond `max_cuts` are
+// not recorded.
 Result<RecordedRun> RunSession(EngineAndSession& run, std::span<const Token> prompt, size_t n_new,
-                               std::span<const Token> forced);
+                               std::span<const Token> forced, size_t max_cuts);
 
 // Called with the index of each token fed and the logits after it.
 using RowVisitor = std::function<void(size_t index, std::span<const float> row)>;
@@ -71,8 +72,7 @@ struct FullCacheView {
   float gap_at_end = 0;  // of the choice that differed
 };
 Result<FullCacheView> ViewUnderFullCache(const std::shared_ptr<const Model>& model,
-                                         const RunnerOptions& runner, int32_t chunk,
-                                         std::span<const Token> prompt,
+                                         const RunnerOptions& runner, std::span<const Token> prompt,
                                          std::span<const Token> tokens);
 
 }  // namespace kvbound::golden
