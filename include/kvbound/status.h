@@ -63,7 +63,7 @@ std::ostream& operator<<(std::ostream& out, const Status& status);
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}                                   // NOLINT
+  Result(T value) : value_(std::move(value)) {}                                  // NOLINT
   Result(Status status) : status_(std::move(status)) { assert(!status_.ok()); }  // NOLINT
 
   bool ok() const { return value_.has_value(); }
@@ -87,15 +87,16 @@ class [[nodiscard]] Result {
 }  // namespace kvbound
 
 // Returns from the enclosing function when `expr` (a Status) is not ok.
-#define KVBOUND_RETURN_IF_ERROR(expr)                                \
-  do {                                                               \
+#define KVBOUND_RETURN_IF_ERROR(expr)                                                           \
+  do {                                                                                          \
     if (::kvbound::Status kvbound_status = (expr); !kvbound_status.ok()) return kvbound_status; \
   } while (false)
 
 #define KVBOUND_CONCAT_INNER(a, b) a##b
 #define KVBOUND_CONCAT(a, b) KVBOUND_CONCAT_INNER(a, b)
 
-// KVBOUND_ASSIGN_OR_RETURN(auto x, MakeX()): x becomes the value, or the function returns the error.
+// KVBOUND_ASSIGN_OR_RETURN(auto x, MakeX()): x becomes the value, or the function returns the
+// error.
 #define KVBOUND_ASSIGN_OR_RETURN(lhs, expr) \
   KVBOUND_ASSIGN_OR_RETURN_IMPL(KVBOUND_CONCAT(kvbound_result_, __LINE__), lhs, expr)
 #define KVBOUND_ASSIGN_OR_RETURN_IMPL(result, lhs, expr) \

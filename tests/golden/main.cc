@@ -4,7 +4,7 @@
 #include <fstream>
 #include <iostream>
 
-#include "base/spin_limit.h"
+#include "cli/spin_limit.h"
 #include "golden/print.h"
 #include "golden/run_cases.h"
 

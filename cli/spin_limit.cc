@@ -1,4 +1,4 @@
-#include "base/spin_limit.h"
+#include "cli/spin_limit.h"
 
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-#ifndef KVBOUND_BASE_SPIN_LIMIT_H_
-#define KVBOUND_BASE_SPIN_LIMIT_H_
+#ifndef KVBOUND_CLI_SPIN_LIMIT_H_
+#define KVBOUND_CLI_SPIN_LIMIT_H_
 
 namespace kvbound {
 
@@ -12,4 +12,4 @@ void LimitOpenMpSpinning(char** argv);
 
 }  // namespace kvbound
 
-#endif  // KVBOUND_BASE_SPIN_LIMIT_H_
+#endif  // KVBOUND_CLI_SPIN_LIMIT_H_
