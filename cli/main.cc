@@ -1,5 +1,5 @@
 #include "cli/commands.h"
-#include "src/cli/spin_limit.h"
+#include "cli/spin_limit.h"
 
 int main(int argc, char** argv) {
   kvbound::LimitOpenMpSpinning(argv);
