@@ -24,10 +24,10 @@ struct ModelInfo {
   int32_t n_kv_head = 0;
   int32_t head_dim = 0;
   int32_t n_vocab = 0;
-  int32_t n_ctx_train = 0;      // positions seen in training: quality is unknown beyond
-  uint64_t weight_bytes = 0;    // as held: mapped, read or converted
-  std::string weight_buffers;   // "CPU_Mapped 94 MiB, CPU_REPACK 0 MiB"
-  std::string chat_template;    // of the file; empty if it has none
+  int32_t n_ctx_train = 0;     // positions seen in training: quality is unknown beyond
+  uint64_t weight_bytes = 0;   // as held: mapped, read or converted
+  std::string weight_buffers;  // "CPU_Mapped 94 MiB, CPU_REPACK 0 MiB"
+  std::string chat_template;   // of the file; empty if it has none
 };
 
 // A GGUF model: immutable after Load, shared by any number of engines and threads.

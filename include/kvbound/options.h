@@ -32,7 +32,7 @@ struct ModelOptions {
 
 // One device that the installed ggml offers.
 struct DeviceInfo {
-  std::string name;         // as typed after --device
+  std::string name;  // as typed after --device
   std::string description;
 };
 std::vector<DeviceInfo> ListDevices();
@@ -51,7 +51,7 @@ struct EngineOptions {
   PolicyFactory own_policy;  // if set, takes the place of `policy`
   // -- performance
   AttentionPath attention = AttentionPath::kAuto;
-  int32_t n_threads = 0;       // 0: as many as the process may use (affinity and CPU quota)
+  int32_t n_threads = 0;  // 0: as many as the process may use (affinity and CPU quota)
   // -- memory
   int32_t max_logit_rows = 0;  // logit rows that one forward pass can return; 0: n_seq
 };

@@ -64,12 +64,12 @@ struct CounterCausalOptions {
   // minus the log of x's frequency among all tokens fed (add-one smoothed).
   enum class Score { kLogit, kCentred, kLogProb, kPmi };
 
-  Reading reading = Reading::kA;               // full scoring only
-  Neutral neutral = Neutral::kMeanEmbedding;   // reading D only
+  Reading reading = Reading::kA;              // full scoring only
+  Neutral neutral = Neutral::kMeanEmbedding;  // reading D only
   Align align = Align::kAligned;
   Score score = Score::kLogit;
-  bool ffn = false;      // fast scoring only: apply the last layer's feed-forward block
-  int32_t min_gap = 0;   // slot i reads slots j >= i + 1 + min_gap; the last 1 + min_gap stay
+  bool ffn = false;     // fast scoring only: apply the last layer's feed-forward block
+  int32_t min_gap = 0;  // slot i reads slots j >= i + 1 + min_gap; the last 1 + min_gap stay
 };
 
 // Computes a score of the model for every slot of a sequence; handed to policies that ask for it.
@@ -92,8 +92,8 @@ class CacheView {
   virtual int32_t n_kv_head() const = 0;
   virtual int32_t head_dim() const = 0;
   virtual int32_t n_set() const = 0;
-  virtual int32_t n_slot() const = 0;        // occupied slots, the same in every set
-  virtual int32_t budget() const = 0;        // slots that survive the cut
+  virtual int32_t n_slot() const = 0;  // occupied slots, the same in every set
+  virtual int32_t budget() const = 0;  // slots that survive the cut
   virtual int64_t tokens_seen() const = 0;
 
   // Position and token at each slot of `set`: [n_slot], in slot order, which is not position
@@ -142,9 +142,9 @@ using PolicyFactory = std::function<std::unique_ptr<EvictionPolicy>()>;
 // not take is refused, never ignored.
 struct PolicyOptions {
   std::string name = "counter-causal-fast";
-  std::optional<uint64_t> seed;                         // random (default 1)
-  std::optional<Granularity> granularity;               // random (default per head)
-  std::optional<CounterCausalOptions> counter_causal;   // counter-causal, counter-causal-fast
+  std::optional<uint64_t> seed;                        // random (default 1)
+  std::optional<Granularity> granularity;              // random (default per head)
+  std::optional<CounterCausalOptions> counter_causal;  // counter-causal, counter-causal-fast
 };
 
 Result<std::unique_ptr<EvictionPolicy>> MakePolicy(const PolicyOptions& options);

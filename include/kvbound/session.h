@@ -23,15 +23,15 @@ class Session;
 // Counters of one session since its creation.
 struct SessionStats {
   int64_t tokens_seen = 0;
-  int64_t prompt_tokens = 0;     // fed by Feed
-  int64_t decoded_tokens = 0;    // fed by Engine::Step
-  int32_t tokens_kept = 0;       // occupied slots now
-  int64_t tokens_evicted = 0;    // per set
+  int64_t prompt_tokens = 0;   // fed by Feed
+  int64_t decoded_tokens = 0;  // fed by Engine::Step
+  int32_t tokens_kept = 0;     // occupied slots now
+  int64_t tokens_evicted = 0;  // per set
   int64_t cuts = 0;
-  int32_t peak_slots = 0;        // never above budget + chunk
-  double prompt_seconds = 0;     // forward passes of Feed
-  double decode_seconds = 0;     // forward passes of Step, shared among the batch
-  double scoring_seconds = 0;    // Score, Select and the move of survivors, in both phases
+  int32_t peak_slots = 0;      // never above budget + chunk
+  double prompt_seconds = 0;   // forward passes of Feed
+  double decode_seconds = 0;   // forward passes of Step, shared among the batch
+  double scoring_seconds = 0;  // Score, Select and the move of survivors, in both phases
 };
 
 // What one cut did, for traces and pictures. Spans are valid during the call.
@@ -41,11 +41,11 @@ struct CutEvent {
   int32_t n_kept = 0;
   Granularity granularity = Granularity::kShared;
   int32_t n_set = 1;
-  int32_t n_kv_head = 1;                     // set = layer * n_kv_head + kv_head if per head
-  std::span<const Position> positions;       // [n_set, n_before], in slot order
-  std::span<const Token> tokens;             // [n_set, n_before]
-  std::span<const float> scores;             // [n_set, n_before], higher = keep
-  std::span<const uint8_t> kept;             // [n_set, n_before], 1 = survives
+  int32_t n_kv_head = 1;                // set = layer * n_kv_head + kv_head if per head
+  std::span<const Position> positions;  // [n_set, n_before], in slot order
+  std::span<const Token> tokens;        // [n_set, n_before]
+  std::span<const float> scores;        // [n_set, n_before], higher = keep
+  std::span<const uint8_t> kept;        // [n_set, n_before], 1 = survives
 };
 using CutObserver = std::function<void(const CutEvent&)>;
 

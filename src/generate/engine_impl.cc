@@ -1,10 +1,11 @@
+#include "generate/engine_impl.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 
 #include "base/check.h"
 #include "base/strings.h"
-#include "generate/engine_impl.h"
 
 namespace kvbound {
 
@@ -121,7 +122,8 @@ Status EngineImpl::CheckFinite(std::span<const float> row, int32_t seq, int32_t 
   const auto bad = std::ranges::find_if(row, [](float x) { return !std::isfinite(x); });
   const int32_t position = store->positions(seq, 0)[slot].value;
   return Corrupt(StrCat(model->info().path, ": logits after position ", position,
-                        " are not finite (token ", bad - row.begin(), "): the weights hold NaN or "
+                        " are not finite (token ", bad - row.begin(),
+                        "): the weights hold NaN or "
                         "overflow"));
 }
 

@@ -5,7 +5,6 @@
 
 #include "base/strings.h"
 #include "base/threads.h"
-#include "ggml-cpp.h"
 #include "model/graph_inputs.h"
 #include "scoring/counter_causal.h"
 
@@ -78,8 +77,7 @@ GraphCase ChunkCase(const EngineShape& shape, int32_t n_tok) {
 void AddCases(const HParams& hp, EngineShape* shape) {
   RunnerOptions& runner = shape->runner;
   runner.n_threads = shape->options.n_threads;
-  runner.n_cached =
-      std::min(shape->layout.chunk / kSlotGroup + 2, kMaxDecodeGraphs) + kOtherGraphs;
+  runner.n_cached = std::min(shape->layout.chunk / kSlotGroup + 2, kMaxDecodeGraphs) + kOtherGraphs;
   runner.cases = DecodeCases(shape->layout);
   runner.cases.push_back(ChunkCase(*shape, shape->layout.chunk));
   // Below a tile another attention is used, which can need more than a whole chunk's.
@@ -104,8 +102,8 @@ uint64_t LogitBytes(const HParams& hp, const EngineShape& shape) {
 }
 
 uint64_t HostBytes(const HParams& hp, const EngineShape& shape) {
-  uint64_t bytes = shape.layout.host_bytes() +
-                   GraphInputs::Bytes(shape.max_tokens, shape.max_cells);
+  uint64_t bytes =
+      shape.layout.host_bytes() + GraphInputs::Bytes(shape.max_tokens, shape.max_cells);
   if (shape.policy.model_score != ModelScore::kNone) {
     bytes += ScoreScratch::Bytes(shape.layout, hp);
     bytes += uint64_t(shape.options.n_seq) * hp.n_vocab * sizeof(int32_t);  // token frequencies
@@ -113,20 +111,11 @@ uint64_t HostBytes(const HParams& hp, const EngineShape& shape) {
   return bytes;
 }
 
-Result<RunnerSizes> MeasureShape(const LoadedModel& model, const EngineShape& shape) {
-  ggml_context_ptr context(
-      ggml_init({(2 * shape.layout.n_layer + 1) * ggml_tensor_overhead(), nullptr, true}));
-  KvTensors tensors = KvTensors::Declare(shape.layout, context.get());
-  for (ggml_tensor* t = ggml_get_first_tensor(context.get()); t != nullptr;
-       t = ggml_get_next_tensor(context.get(), t)) {
-    t->data = reinterpret_cast<void*>(uintptr_t{4096});  // no graph allocator gives it a place
-  }
-  return GraphRunner::Measure({model, shape.layout, tensors, shape.fused}, shape.runner);
-}
-
 Result<MemoryPlan> PlanShape(const LoadedModel& model, const EngineOptions& options) {
   KVBOUND_ASSIGN_OR_RETURN(const EngineShape shape, ShapeEngine(model, options));
-  KVBOUND_ASSIGN_OR_RETURN(const RunnerSizes sizes, MeasureShape(model, shape));
+  KVBOUND_ASSIGN_OR_RETURN(
+      const RunnerSizes sizes,
+      GraphRunner::MeasureShapes(model, shape.layout, shape.fused, shape.runner));
   return MakePlan(model, shape, sizes);
 }
 
@@ -150,12 +139,12 @@ Result<EngineShape> ShapeEngine(const LoadedModel& model, const EngineOptions& o
   shape.layout = LayoutOf(model.hparams(), shape);
   KVBOUND_RETURN_IF_ERROR(shape.layout.Validate());
   if (options.n_threads < 0 || options.n_threads > GGML_MAX_N_THREADS) {
-    return InvalidArgument(StrCat("n_threads: expected 0..", GGML_MAX_N_THREADS, ", found ",
-                                  options.n_threads));
+    return InvalidArgument(
+        StrCat("n_threads: expected 0..", GGML_MAX_N_THREADS, ", found ", options.n_threads));
   }
   if (options.max_logit_rows < 0 || options.max_logit_rows > options.chunk) {
-    return InvalidArgument(StrCat("max_logit_rows: expected 0..chunk (", options.chunk,
-                                  "), found ", options.max_logit_rows));
+    return InvalidArgument(StrCat("max_logit_rows: expected 0..chunk (", options.chunk, "), found ",
+                                  options.max_logit_rows));
   }
   if (shape.options.n_threads == 0) shape.options.n_threads = DefaultThreads().n;
   shape.options.attention = shape.fused ? AttentionPath::kFused : AttentionPath::kPlain;
@@ -207,17 +196,15 @@ uint64_t MemoryPlan::part_bytes(std::string_view name) const {
 
 Result<MemoryPlan> PlanMemory(const std::string& path, const ModelOptions& model_options,
                               const EngineOptions& options) {
-  KVBOUND_ASSIGN_OR_RETURN(
-      const std::unique_ptr<LoadedModel> model,
-      LoadedModel::Make(path, model_options, Weights::Mode::kShapesOnly));
+  KVBOUND_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
+                           LoadedModel::Make(path, model_options, Weights::Mode::kShapesOnly));
   return PlanShape(*model, options);
 }
 
 Result<EngineOptions> FitBudget(const std::string& path, const ModelOptions& model_options,
                                 EngineOptions engine, uint64_t budget_bytes, bool fixed_chunk) {
-  KVBOUND_ASSIGN_OR_RETURN(
-      const std::unique_ptr<LoadedModel> model,
-      LoadedModel::Make(path, model_options, Weights::Mode::kShapesOnly));
+  KVBOUND_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
+                           LoadedModel::Make(path, model_options, Weights::Mode::kShapesOnly));
   const auto with_budget = [&](int32_t budget) {
     EngineOptions options = engine;
     options.budget = budget;

@@ -26,9 +26,7 @@ Session::Impl::Impl(EngineImpl& e, int32_t s, MakePolicyFunction make,
 
 Session::Impl::~Impl() { engine.sessions[seq] = nullptr; }
 
-bool Session::Impl::at_cut() const {
-  return stats.tokens_seen % engine.store->layout().chunk == 0;
-}
+bool Session::Impl::at_cut() const { return stats.tokens_seen % engine.store->layout().chunk == 0; }
 
 Status Session::Impl::BeforeAppend(Token token) {
   if (info.needs_next_token && last_was_decoded) {
@@ -101,9 +99,8 @@ Status Session::Feed(std::span<const Token> tokens, const FeedProgress& progress
   for (int64_t done = 0; done < total;) {
     const int64_t t = std::min(chunk - impl_->stats.tokens_seen % chunk, total - done);
     const bool last = done + t == total;
-    KVBOUND_RETURN_IF_ERROR(
-        impl_->FeedChunk(tokens.subspan(done, t),
-                         last ? EngineImpl::Want::kLast : EngineImpl::Want::kNothing));
+    KVBOUND_RETURN_IF_ERROR(impl_->FeedChunk(
+        tokens.subspan(done, t), last ? EngineImpl::Want::kLast : EngineImpl::Want::kNothing));
     done += t;
     if (progress && !progress(done, total)) {
       return Cancelled(StrCat("stopped after ", done, " of ", total, " tokens"));
@@ -182,8 +179,8 @@ int32_t Session::n_set() const { return impl_->engine.store->n_set(impl_->seq); 
 
 Status Session::ScoreNow(const CounterCausalOptions& options, std::span<float> scores) {
   if (!impl_->scorer) {
-    return InvalidArgument(StrCat("score: policy '", impl_->info.name,
-                                  "' asks for no score of the model"));
+    return InvalidArgument(
+        StrCat("score: policy '", impl_->info.name, "' asks for no score of the model"));
   }
   const size_t n_slot = positions(0).size();
   if (scores.size() != n_slot) {

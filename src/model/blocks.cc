@@ -56,8 +56,8 @@ void Blocks::AppendRows(ggml_tensor* x, ggml_tensor* store, bool transposed, ggm
       const int64_t n_row = x->ne[0] * x->ne[1];
       to = ggml_view_4d(ctx_, store, 1, store->ne[0], n_row, run.count, store->nb[0], store->nb[1],
                         store->nb[3], to_offset);
-      from = ggml_view_4d(ctx_, x, 1, n_tok, n_row, run.count, x->nb[2], x->nb[0],
-                          x->nb[2] * n_tok, from_offset);
+      from = ggml_view_4d(ctx_, x, 1, n_tok, n_row, run.count, x->nb[2], x->nb[0], x->nb[2] * n_tok,
+                          from_offset);
     } else {
       to = ggml_view_4d(ctx_, store, store->ne[0], store->ne[1], store->ne[2], run.count,
                         store->nb[1], store->nb[2], store->nb[3], to_offset);
@@ -86,10 +86,10 @@ ggml_tensor* Blocks::Attend(ggml_tensor* q, int32_t layer, const SeqRun& run, in
   ggml_tensor* k =
       ggml_view_4d(ctx_, k_store, k_store->ne[0], spec_.n_kv, k_store->ne[2], run.count,
                    k_store->nb[1], k_store->nb[2], k_store->nb[3], run.first * k_store->nb[3]);
-  ggml_tensor* v = ggml_view_4d(ctx_, v_store, transposed ? spec_.n_kv : v_store->ne[0],
-                                transposed ? v_store->ne[1] : spec_.n_kv, v_store->ne[2], run.count,
-                                v_store->nb[1], v_store->nb[2], v_store->nb[3],
-                                run.first * v_store->nb[3]);
+  ggml_tensor* v =
+      ggml_view_4d(ctx_, v_store, transposed ? spec_.n_kv : v_store->ne[0],
+                   transposed ? v_store->ne[1] : spec_.n_kv, v_store->ne[2], run.count,
+                   v_store->nb[1], v_store->nb[2], v_store->nb[3], run.first * v_store->nb[3]);
   ggml_tensor* mask = in_.mask;
   if (runs_.size() > 1) {
     q = ggml_view_3d(ctx_, q, q->ne[0], q->ne[1], spec_.n_tok * run.count, q->nb[1], q->nb[2],
@@ -117,8 +117,8 @@ ggml_tensor* Blocks::AttendPlain(ggml_tensor* q, ggml_tensor* k, ggml_tensor* v,
 
   ggml_tensor* logits = ggml_mul_mat(ctx_, k, q);  // {n_kv, T * group, n_kv_head, S}
   logits = ggml_reshape_4d(ctx_, logits, spec_.n_kv, n_tok, n_head, n_seq);
-  ggml_tensor* weights = ggml_soft_max_ext_inplace(
-      ctx_, logits, mask, 1.0f / std::sqrt(static_cast<float>(d)), 0.0f);
+  ggml_tensor* weights =
+      ggml_soft_max_ext_inplace(ctx_, logits, mask, 1.0f / std::sqrt(static_cast<float>(d)), 0.0f);
   weights = ggml_reshape_4d(ctx_, weights, spec_.n_kv, n_col, n_kv_head, n_seq);
   ggml_tensor* out = ggml_mul_mat(ctx_, v, weights);  // {d, T * group, n_kv_head, S}
   if (n_tok > 1) {
@@ -133,8 +133,8 @@ ggml_tensor* Blocks::AttendFused(ggml_tensor* q, ggml_tensor* k, ggml_tensor* v,
   const int64_t d = hparams_.head_dim;
   const int64_t n_tok = spec_.n_tok;
   q = ggml_view_4d(ctx_, q, d, n_tok, q->ne[1], k->ne[3], q->nb[2], q->nb[1], q->nb[2] * n_tok, 0);
-  ggml_tensor* out = ggml_flash_attn_ext(ctx_, q, k, v, mask,
-                                         1.0f / std::sqrt(static_cast<float>(d)), 0.0f, 0.0f);
+  ggml_tensor* out =
+      ggml_flash_attn_ext(ctx_, q, k, v, mask, 1.0f / std::sqrt(static_cast<float>(d)), 0.0f, 0.0f);
   ggml_prec_set_acc(out, GGML_PREC_F32);
   return ggml_reshape_2d(ctx_, out, d * hparams_.n_head, n_tok * k->ne[3]);
 }

@@ -29,8 +29,7 @@ void DeclareInputs(ggml_context* ctx, const GraphSources& sources, const GraphSp
       break;
   }
   graph->positions = Input(ctx, GGML_TYPE_I32, {n});
-  const ggml_type mask_type =
-      UsesFusedAttention(sources, spec) ? GGML_TYPE_F16 : GGML_TYPE_F32;
+  const ggml_type mask_type = UsesFusedAttention(sources, spec) ? GGML_TYPE_F16 : GGML_TYPE_F32;
   graph->mask = Input(ctx, mask_type, {spec.n_kv, spec.n_tok, 1, spec.n_seq});
   if (spec.append) {
     graph->slots = Input(ctx, GGML_TYPE_I64, {spec.n_tok, spec.n_seq});
@@ -53,8 +52,8 @@ ggml_tensor* StartOfStream(ggml_context* ctx, const GraphSources& sources, const
   }
   if (graph.rows != nullptr) return graph.rows;
   ggml_tensor* store = sources.kv.hidden;
-  ggml_tensor* rows = ggml_view_2d(ctx, store, store->ne[0], store->ne[1], store->nb[1],
-                                   run.first * store->nb[2]);
+  ggml_tensor* rows =
+      ggml_view_2d(ctx, store, store->ne[0], store->ne[1], store->nb[1], run.first * store->nb[2]);
   return ggml_get_rows(ctx, rows, graph.hidden_slots);
 }
 

@@ -30,7 +30,8 @@ uint64_t GraphInputs::Bytes(int64_t max_tokens, int64_t max_cells) {
 
 uint64_t GraphInputs::allocated_bytes() const {
   return (tokens.capacity() + positions.capacity() + targets.capacity()) * sizeof(int32_t) +
-         slots.capacity() * sizeof(int64_t) + (row_on.capacity() + mask_.capacity()) * sizeof(float) +
+         slots.capacity() * sizeof(int64_t) +
+         (row_on.capacity() + mask_.capacity()) * sizeof(float) +
          mask_f16_.capacity() * sizeof(ggml_fp16_t);
 }
 

@@ -23,9 +23,9 @@ class GraphInputs {
   static uint64_t Bytes(int64_t max_tokens, int64_t max_cells);
   uint64_t allocated_bytes() const;
 
-  std::vector<int32_t> tokens;     // also the hidden slots, if the stream starts there
+  std::vector<int32_t> tokens;  // also the hidden slots, if the stream starts there
   std::vector<int32_t> positions;
-  std::vector<int32_t> targets;    // also the rows of logits wanted
+  std::vector<int32_t> targets;  // also the rows of logits wanted
   std::vector<int64_t> slots;
   std::vector<float> row_on;
   std::span<const float> rows;       // [N, n_embd], the caller's

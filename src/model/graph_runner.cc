@@ -87,6 +87,18 @@ Result<RunnerSizes> GraphRunner::Measure(const GraphSources& sources,
   return sizes;
 }
 
+Result<RunnerSizes> GraphRunner::MeasureShapes(const LoadedModel& model, const KvLayout& layout,
+                                               bool fused, const RunnerOptions& options) {
+  ggml_context_ptr context(
+      ggml_init({(2 * layout.n_layer + 1) * ggml_tensor_overhead(), nullptr, true}));
+  const KvTensors tensors = KvTensors::Declare(layout, context.get());
+  for (ggml_tensor* t = ggml_get_first_tensor(context.get()); t != nullptr;
+       t = ggml_get_next_tensor(context.get(), t)) {
+    t->data = reinterpret_cast<void*>(uintptr_t{4096});  // no graph allocator gives it a place
+  }
+  return Measure({model, layout, tensors, fused}, options);
+}
+
 Result<std::unique_ptr<GraphRunner>> GraphRunner::Create(const GraphSources& sources,
                                                          const RunnerOptions& options) {
   KVBOUND_ASSIGN_OR_RETURN(const RunnerSizes sizes, Measure(sources, options));
@@ -103,8 +115,8 @@ Status GraphRunner::Allocate(const RunnerSizes& sizes) {
   size_t n_run = 1;
   for (const GraphCase& c : options_.cases) n_run = std::max(n_run, c.runs.size());
   for (size_t i = 0; i < entries_.size(); ++i) {
-    entries_[i].context.reset(ggml_init({sizes.graph_slot_bytes,
-                                         graph_memory_.data() + i * sizes.graph_slot_bytes, true}));
+    entries_[i].context.reset(ggml_init(
+        {sizes.graph_slot_bytes, graph_memory_.data() + i * sizes.graph_slot_bytes, true}));
     entries_[i].runs.reserve(n_run);
   }
   if (sources_.model.on_cpu()) {
@@ -123,10 +135,10 @@ Status GraphRunner::Allocate(const RunnerSizes& sizes) {
 Status GraphRunner::Reserve() {
   ggml_context* context = entries_[0].context.get();
   ggml_reset(context);
-  const Graph graph = sizes_.largest
-                          ? BuildGraph(context, sources_, sizes_.largest->spec, sizes_.largest->runs)
-                          : BuildVocabBlock(context, sources_, 0, options_.vocab_block_rows,
-                                            options_.vocab_block_cols);
+  const Graph graph =
+      sizes_.largest ? BuildGraph(context, sources_, sizes_.largest->spec, sizes_.largest->runs)
+                     : BuildVocabBlock(context, sources_, 0, options_.vocab_block_rows,
+                                       options_.vocab_block_cols);
   if (!ggml_gallocr_reserve(allocator_.get(), graph.nodes)) {
     return OutOfBudget(StrCat("cannot allocate ", sizes_.compute_bytes, " bytes to compute in"));
   }
@@ -182,8 +194,8 @@ void GraphRunner::SetVocabBlock(int64_t first_row) {
 }
 
 GraphRunner::Entry& GraphRunner::LeastRecentlyUsed() {
-  Entry& entry = *std::ranges::min_element(
-      entries_, {}, [](const Entry& e) { return e.built ? e.last_use : 0; });
+  Entry& entry = *std::ranges::min_element(entries_, {},
+                                           [](const Entry& e) { return e.built ? e.last_use : 0; });
   entry.built = false;
   ggml_reset(entry.context.get());
   return entry;
@@ -202,8 +214,8 @@ Status GraphRunner::Finish(Entry* entry) {
   if (threads_ != nullptr) {
     entry->plan = ggml_graph_plan(entry->graph.nodes, options_.n_threads, threads_);
     if (entry->plan.work_size > work_.size()) {
-      return Internal(StrCat("a graph needs ", entry->plan.work_size, " bytes of scratch, reserved ",
-                             work_.size()));
+      return Internal(StrCat("a graph needs ", entry->plan.work_size,
+                             " bytes of scratch, reserved ", work_.size()));
     }
     entry->plan.work_data = work_.data();
   }

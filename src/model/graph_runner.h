@@ -23,18 +23,18 @@ struct GraphCase {
 // What a runner allocates.
 struct RunnerSizes {
   std::optional<GraphCase> largest;  // fills the compute buffer; none: the vocabulary block does
-  uint64_t compute_bytes = 0;  // activations of the largest graph, shared by all graphs
-  uint64_t work_bytes = 0;     // scratch of the CPU's operators
-  uint64_t graph_bytes = 0;    // descriptions of all cached graphs
-  size_t graph_slot_bytes = 0;  // of one cached graph
+  uint64_t compute_bytes = 0;        // activations of the largest graph, shared by all graphs
+  uint64_t work_bytes = 0;           // scratch of the CPU's operators
+  uint64_t graph_bytes = 0;          // descriptions of all cached graphs
+  size_t graph_slot_bytes = 0;       // of one cached graph
 };
 
 // What decides the sizes.
 struct RunnerOptions {
   int32_t n_threads = 1;
-  int32_t n_cached = 8;              // graphs kept built
-  std::vector<GraphCase> cases;      // the largest passes
-  int64_t vocab_block_rows = 0;      // 0: no pass over blocks of the vocabulary
+  int32_t n_cached = 8;          // graphs kept built
+  std::vector<GraphCase> cases;  // the largest passes
+  int64_t vocab_block_rows = 0;  // 0: no pass over blocks of the vocabulary
   int64_t vocab_block_cols = 0;
 };
 
@@ -45,6 +45,10 @@ class GraphRunner {
   // The bytes that Create would allocate. Works on shapes alone. Unsupported, naming the operator,
   // if the device cannot compute one of the cases.
   static Result<RunnerSizes> Measure(const GraphSources& sources, const RunnerOptions& options);
+
+  // The same before there is a store: over tensors that have a shape only.
+  static Result<RunnerSizes> MeasureShapes(const LoadedModel& model, const KvLayout& layout,
+                                           bool fused, const RunnerOptions& options);
 
   // `sources` and what it refers to must outlive the runner.
   static Result<std::unique_ptr<GraphRunner>> Create(const GraphSources& sources,

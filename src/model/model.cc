@@ -35,8 +35,7 @@ Model::~Model() = default;
 Result<std::shared_ptr<const Model>> Model::Load(const std::string& path,
                                                  const ModelOptions& options) {
   std::shared_ptr<Model> model(new Model());
-  KVBOUND_ASSIGN_OR_RETURN(model->loaded_,
-                           LoadedModel::Make(path, options, Weights::Mode::kLoad));
+  KVBOUND_ASSIGN_OR_RETURN(model->loaded_, LoadedModel::Make(path, options, Weights::Mode::kLoad));
   KVBOUND_ASSIGN_OR_RETURN(model->tokenizer_, Tokenizer::Load(path));
   model->info_ = InfoOf(path, *model->loaded_);
   const GgufFile& file = model->loaded_->file();

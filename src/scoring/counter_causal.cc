@@ -35,8 +35,8 @@ GraphSpec SpecOf(ModelScore score, const HParams& hparams, const CounterCausalOp
              options.neutral == CounterCausalOptions::Neutral::kMeanEmbedding) {
     spec.start = GraphSpec::Start::kRows;
   }
-  spec.output = NeedsVocabulary(options.score) ? GraphSpec::Output::kNormed
-                                               : GraphSpec::Output::kTargetLogit;
+  spec.output =
+      NeedsVocabulary(options.score) ? GraphSpec::Output::kNormed : GraphSpec::Output::kTargetLogit;
   spec.centred = options.score == Score::kCentred;
   return spec;
 }
@@ -51,9 +51,7 @@ int32_t ScoreTile(const KvLayout& layout, const HParams& hparams) {
   return static_cast<int32_t>((even + kMinTile - 1) / kMinTile * kMinTile);
 }
 
-int64_t VocabBlockRows(const HParams& hparams) {
-  return std::min<int64_t>(hparams.n_vocab, 4096);
-}
+int64_t VocabBlockRows(const HParams& hparams) { return std::min<int64_t>(hparams.n_vocab, 4096); }
 
 std::vector<GraphCase> ScoreCases(const KvLayout& layout, const HParams& hparams,
                                   ModelScore score) {
@@ -126,8 +124,8 @@ Status CounterCausalScorer::Score(const CounterCausalOptions& options, Direction
                                   std::span<float> scores) {
   KVBOUND_RETURN_IF_ERROR(ValidateCounterCausal(score_, options));
   const HParams& hp = model_.hparams();
-  if (options.reading == Reading::kD &&
-      options.neutral == CounterCausalOptions::Neutral::kBos && !hp.bos_id) {
+  if (options.reading == Reading::kD && options.neutral == CounterCausalOptions::Neutral::kBos &&
+      !hp.bos_id) {
     return Unsupported(StrCat(model_.file().path(), ": neutral=bos: the model has no BOS token"));
   }
   const int32_t n = store_.n(seq_);

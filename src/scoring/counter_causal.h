@@ -21,8 +21,7 @@ int32_t ScoreTile(const KvLayout& layout, const HParams& hparams);
 int64_t VocabBlockRows(const HParams& hparams);
 
 // The largest passes of a score, to reserve.
-std::vector<GraphCase> ScoreCases(const KvLayout& layout, const HParams& hparams,
-                                  ModelScore score);
+std::vector<GraphCase> ScoreCases(const KvLayout& layout, const HParams& hparams, ModelScore score);
 
 // Refuses options that the score does not take: reading and neutral (fast), ffn (full), a
 // negative gap.
@@ -35,12 +34,12 @@ class ScoreScratch {
   static uint64_t Bytes(const KvLayout& layout, const HParams& hparams);
   uint64_t allocated_bytes() const;
 
-  std::vector<int32_t> order;     // [n_slot] slots by position
-  std::vector<int32_t> rank;      // [n_slot] of each slot in that order
-  std::vector<float> normed;      // [tile, n_embd], also rows of a neutral start
-  std::vector<float> block;       // [vocab block] logits of one slot
-  std::vector<float> max;         // [tile] running maximum and sum of exponentials
-  std::vector<double> sum;        // [tile]
+  std::vector<int32_t> order;  // [n_slot] slots by position
+  std::vector<int32_t> rank;   // [n_slot] of each slot in that order
+  std::vector<float> normed;   // [tile, n_embd], also rows of a neutral start
+  std::vector<float> block;    // [vocab block] logits of one slot
+  std::vector<float> max;      // [tile] running maximum and sum of exponentials
+  std::vector<double> sum;     // [tile]
 };
 
 // Counter-causal surprise (arXiv 2607.27600), full and fast: the attention mask is flipped, so
@@ -70,7 +69,7 @@ class CounterCausalScorer final : public SlotScorer {
   // One slot's query: where its stream starts and what it may read.
   struct Query {
     bool defined = false;
-    int32_t source = 0;      // slot whose token or hidden row starts the stream
+    int32_t source = 0;  // slot whose token or hidden row starts the stream
     int32_t position = 0;
     int32_t first_rank = 0;  // reads ranks [first_rank, end_rank)
     int32_t end_rank = 0;
