@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "testing/tiny_model.h"
@@ -13,8 +14,50 @@ namespace kvbound::testing {
 struct ReferenceResult {
   std::vector<std::vector<double>> logits;               // [n, n_vocab]
   std::vector<std::vector<double>> hidden;               // [n, n_embd], before output_norm
+  std::vector<std::vector<double>> last_input;           // [n, n_embd], entering the last layer
   std::vector<std::vector<std::vector<double>>> keys;    // [n_layer, n, n_kv_head * head_dim]
   std::vector<std::vector<std::vector<double>>> values;  // [n_layer, n, n_kv_head * head_dim]
+};
+
+// The parts of a tiny model's forward pass for one token, in plain loops and double precision. Rows
+// of a stream are [n_embd], of q [n_head * head_dim], of k and v [n_kv_head * head_dim].
+class ReferencePass {
+ public:
+  using Row = std::vector<double>;
+  using Rows = std::vector<Row>;
+
+  // `model` must outlive the pass.
+  explicit ReferencePass(const TinyModel& model) : model_(model), o_(model.options) {}
+
+  Row Embedding(int32_t id) const;
+  // Projected from the normed stream, normed and rotated where the model says so.
+  Row Query(int layer, const Row& x, int32_t position) const;
+  Row Key(int layer, const Row& x, int32_t position) const;
+  Row Value(int layer, const Row& x) const;
+  // Attention of q over the rows j that `visible` allows, through the output matrix; zero if it
+  // allows none. The residual is not added.
+  Row Attend(int layer, const Row& q, const Rows& k, const Rows& v,
+             const std::function<bool(int kv_head, int j)>& visible) const;
+  // The residual is not added.
+  Row FeedForward(int layer, const Row& stream) const;
+  // Logits [n_vocab] of a stream after the last layer.
+  Row Head(const Row& x) const;
+
+  static void Add(const Row& y, Row* x) {
+    for (size_t i = 0; i < y.size(); ++i) (*x)[i] += y[i];
+  }
+
+ private:
+  Row Multiply(const std::string& name, const Row& x) const;
+  Row Project(const std::string& name, const Row& x) const;
+  Row Norm(const Row& x, const std::string& name) const;
+  void NormSpan(const std::vector<float>& gain, double* x) const;
+  void NormHeads(const std::string& name, Row* x) const;
+  void Rotate(int32_t position, Row* x) const;
+  size_t At(int head, int c) const { return static_cast<size_t>(head * o_.head_dim + c); }
+
+  const TinyModel& model_;
+  const TinyModelOptions& o_;
 };
 
 // Says whether the query of token `query` sees the key of token `key` (indices into ids).
