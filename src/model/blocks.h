@@ -36,6 +36,8 @@ class Blocks {
   void AppendHidden(ggml_tensor* x, ggml_cgraph* nodes);
 
  private:
+  // W x: {rows of W, N}, by whichever of the CPU's ways is fastest for W's type and N columns.
+  ggml_tensor* Product(ggml_tensor* weight, ggml_tensor* x);
   // W x + bias, split into heads, normed where the model has a norm: {head_dim, n_head, N}.
   ggml_tensor* Heads(ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* norm,
                      int64_t n_head);

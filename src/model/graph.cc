@@ -81,7 +81,7 @@ bool UsesFusedAttention(const GraphSources& sources, const GraphSpec& spec) {
 }
 
 int64_t MaxGraphTensors(const HParams& hparams, int32_t n_run) {
-  return int64_t{hparams.n_layer} * (36 + 14 * n_run) + 40;
+  return int64_t{hparams.n_layer} * (43 + 14 * n_run) + 40;
 }
 
 Graph BuildGraph(ggml_context* ctx, const GraphSources& sources, const GraphSpec& spec,

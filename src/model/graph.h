@@ -71,6 +71,9 @@ struct GraphSources {
 // The fused operator's tile of queries.
 inline constexpr int32_t kFusedTile = 64;
 
+// The largest matrix of which a graph makes an f32 copy for one product: 16 MiB of its memory.
+inline constexpr int64_t kMaxCopiedElements = int64_t{4} << 20;
+
 // Whether attention of `spec` takes ggml's fused operator: if asked for, and on CPUs for chunks
 // that fill a tile (V is then turned row-major in passing), where it was measured
 // 1.25 to 1.45 times as fast as plain products; below, and for other types, it is slower.

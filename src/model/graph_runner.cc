@@ -50,10 +50,14 @@ Result<bool> MeasureGraph(const GraphSources& sources, const RunnerOptions& opti
   return true;
 }
 
-// More slots do not always need more memory: ggml places tensors by best fit, and the attention
-// weights fit now one gap, now another. Beyond this many slots they outweigh all else.
+// More slots do not always need more memory: ggml places tensors by best fit, and what grows with
+// the slots fits now one gap, now another. Beyond this many slots it outweighs all else: the
+// attention weights a token's activations, V turned row-major an f32 copy of a matrix.
 int32_t IrregularSlots(const HParams& hp) {
-  return GroupedSlots(2 * (2 * hp.n_ff + 4 * hp.n_embd) / hp.n_head);
+  const int64_t activations = 2 * (2 * hp.n_ff + 4 * hp.n_embd) / hp.n_head;
+  const int64_t copied = std::min(int64_t{hp.n_ff} * hp.n_embd, kMaxCopiedElements);
+  const int64_t copies = 2 * copied / (int64_t{hp.n_kv_head} * hp.head_dim);  // f32 against f16
+  return GroupedSlots(static_cast<int32_t>(std::max(activations, copies)));
 }
 
 }  // namespace
