@@ -103,10 +103,12 @@ Status Runner::Feed(std::span<const Token> tokens) {
   {
     ProgressBar bar(is_long && !args_.no_progress && !args_.quiet);
     const Stopwatch watch(&counters_.prompt_seconds);
-    KVBOUND_RETURN_IF_ERROR(session_->Feed(tokens, [&](int64_t done, int64_t total) {
+    const Status fed = session_->Feed(tokens, [&](int64_t done, int64_t total) {
       bar.Update(done, total);
       return !Interrupted() && (!trace_ || trace_->status().ok());
-    }));
+    });
+    if (fed.code() == StatusCode::kCancelled) counters_.finish = FinishReason::kCancelled;
+    KVBOUND_RETURN_IF_ERROR(fed);
   }
   WarnPastContext();
   for (const Token token : tokens) {
