@@ -66,7 +66,9 @@ class Engine {
 
   // One decode step: feeds tokens[i] to sessions[i], all in one batch, reading the weights once.
   // Afterwards each session's logits() are those after its token. A session's result does not
-  // depend on who shares its batch beyond float rounding. On failure no session has changed.
+  // depend on who shares its batch beyond float rounding. On failure no session has changed,
+  // unless it was a policy that failed at a cut: then all tokens are in the cache, and that cut is
+  // tried again before its session's next token. Feed likewise.
   Status Step(std::span<Session* const> sessions, std::span<const Token> tokens);
 
   // The bytes planned before anything was allocated, and the bytes that were allocated: equal.

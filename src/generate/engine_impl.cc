@@ -177,14 +177,12 @@ Status EngineImpl::Step(std::span<Session* const> batch, std::span<const Token> 
     session.stats.decode_seconds += seconds.count() / batch.size();
     ++session.stats.decoded_tokens;
     session.last_was_decoded = true;
-    if (!session.at_cut()) continue;
-    if (session.info.needs_next_token) {
-      session.cut_waits = true;
-    } else {
-      KVBOUND_RETURN_IF_ERROR(session.CutIfFull());
-    }
   }
-  return Status::Ok();
+  for (Session* session : batch) {
+    Status cut = session->impl().CutAfterStep();
+    if (status.ok()) status = std::move(cut);
+  }
+  return status;
 }
 
 MemoryPlan EngineImpl::Allocated() const {

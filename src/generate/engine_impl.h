@@ -83,8 +83,11 @@ class Session::Impl {
   Status PinPrompt(int64_t n_tokens);
   // Counts tokens whose forward pass is done.
   void AfterAppend(std::span<const Token> tokens);
-  // Runs the cut if more than the budget is occupied.
+  // Runs the cut if more than the budget is occupied. One that fails is tried again before the
+  // next token.
   Status CutIfFull();
+  // The same after a decoded token that ends a chunk; waits for the next token if the policy does.
+  Status CutAfterStep();
   bool at_cut() const;  // tokens seen is a multiple of the chunk
 
   EngineImpl& engine;

@@ -33,10 +33,7 @@ Status Session::Impl::BeforeAppend(Token token) {
     const Position last{static_cast<int32_t>(stats.tokens_seen - 1)};
     engine.store->Relabel(seq, last, token);
   }
-  if (!cut_waits) return Status::Ok();
-  KVBOUND_RETURN_IF_ERROR(CutIfFull());
-  cut_waits = false;
-  return Status::Ok();
+  return cut_waits ? CutIfFull() : Status::Ok();
 }
 
 Status Session::Impl::CheckRoom(int64_t t) const {
@@ -58,8 +55,18 @@ void Session::Impl::AfterAppend(std::span<const Token> tokens) {
 }
 
 Status Session::Impl::CutIfFull() {
-  if (!info.evicts || engine.store->n(seq) <= engine.store->layout().budget) return Status::Ok();
-  return Cut(*this);
+  const bool full = info.evicts && engine.store->n(seq) > engine.store->layout().budget;
+  cut_waits = full;  // until it succeeds
+  if (full) KVBOUND_RETURN_IF_ERROR(Cut(*this));
+  cut_waits = false;
+  return Status::Ok();
+}
+
+Status Session::Impl::CutAfterStep() {
+  if (!at_cut()) return Status::Ok();
+  if (!info.needs_next_token) return CutIfFull();
+  cut_waits = true;
+  return Status::Ok();
 }
 
 Status Session::Impl::FeedChunk(std::span<const Token> tokens, EngineImpl::Want want) {
