@@ -126,24 +126,33 @@ TEST_P(CounterCausalTest, KeepsWhatTheOracleKeeps) {
   }
 }
 
-TEST_P(CounterCausalTest, SeveralTilesAndBlocksOfTheVocabulary) {
-  TinyModelOptions model = ModelOf(GetParam().arch);
-  model.n_layer = 2;
+class TilesTest : public ::testing::TestWithParam<bool> {};
+
+INSTANTIATE_TEST_SUITE_P(Scores, TilesTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "fast" : "full"; });
+
+TEST_P(TilesTest, SeveralTilesAndBlocksOfTheVocabulary) {
+  TinyModelOptions model;
   model.n_embd = 16;
   model.n_head = 2;
   model.n_kv_head = 1;
   model.n_ctx = 512;
   for (int i = 0; i < 9000; ++i) model.extra_pieces.push_back({StrCat("piece", i), -50.0f, 1});
-  ScoredRun run(MakeTinyModel(model), Options(260, 20));
-  std::vector<Token> tokens = TestTokens(262);
+  const char* policy = GetParam() ? "counter-causal-fast" : "counter-causal";
+  ScoredRun run(MakeTinyModel(model), ExactEngine(policy, 260, 20));
+  std::vector<Token> tokens = TestTokens(259);
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (i % 3 != 0) tokens[i] += static_cast<Token>(i * 33);  // over the whole vocabulary
   }
-  run.Feed({tokens.begin(), tokens.begin() + 259});
+  run.Feed(tokens);
+  std::vector<Options> chosen(2);
+  chosen[1].score = Options::Score::kLogProb;
+  if (!run.fast()) {
+    chosen.push_back(chosen[1]);
+    chosen.back().reading = Options::Reading::kD;
+  }
   const OracleCache cache = run.Cache();
-  for (const auto score : {Options::Score::kLogit, Options::Score::kLogProb}) {
-    CounterCausalOptions options;
-    options.score = score;
+  for (const Options& options : chosen) {
     const std::vector<double> expected =
         CounterCausalOracle(run.model(), cache, {run.fast(), options, false});
     EXPECT_LT(ScoreDifference(run.Scores(options), expected), kTolerance) << Describe(options);

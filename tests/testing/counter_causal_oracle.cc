@@ -16,7 +16,15 @@ using Score = CounterCausalOptions::Score;
 class Oracle {
  public:
   Oracle(const TinyModel& model, const OracleCache& cache, const OracleOptions& options)
-      : model_(model), pass_(model), cache_(cache), o_(options) {
+      : model_(model), pass_(model), cache_(cache), o_(options), mean_(model.options.n_embd) {
+    for (const int32_t position : cache.slots) {
+      rank_.push_back(static_cast<int>(std::ranges::count_if(
+          cache.slots, [position](int32_t other) { return other < position; })));
+    }
+    for (int32_t id = 0; id < model.n_vocab(); ++id) {
+      ReferencePass::Add(pass_.Embedding(id), &mean_);
+    }
+    for (double& x : mean_) x /= model.n_vocab();
     for (size_t layer = 0; layer < cache.pass.keys.size(); ++layer) {
       Rows& k = keys_.emplace_back();
       Rows& v = values_.emplace_back();
@@ -48,11 +56,7 @@ class Oracle {
   }
 
  private:
-  // The slot's index in position order.
-  int Rank(int slot) const {
-    return static_cast<int>(std::ranges::count_if(
-        cache_.slots, [&](int32_t position) { return position < cache_.slots[slot]; }));
-  }
+  int Rank(int slot) const { return rank_[slot]; }
 
   // The slot whose token starts the stream, or -1.
   int SourceOf(int slot) const {
@@ -69,12 +73,7 @@ class Oracle {
     if (o_.fast) return cache_.pass.last_input[cache_.slots[source]];
     if (o_.options.reading != Reading::kD) return pass_.Embedding(cache_.tokens[source]);
     if (o_.options.neutral == CounterCausalOptions::Neutral::kBos) return pass_.Embedding(1);
-    Row mean(model_.options.n_embd);
-    for (int32_t id = 0; id < model_.n_vocab(); ++id) {
-      ReferencePass::Add(pass_.Embedding(id), &mean);
-    }
-    for (double& x : mean) x /= model_.n_vocab();
-    return mean;
+    return mean_;
   }
 
   double Read(const Row& z, int32_t token) const {
@@ -98,6 +97,8 @@ class Oracle {
   const ReferencePass pass_;
   const OracleCache& cache_;
   const OracleOptions& o_;
+  std::vector<int> rank_;     // of each slot in position order
+  Row mean_;                  // of all embeddings
   std::vector<Rows> keys_;    // [n_layer, n_slot]
   std::vector<Rows> values_;  // [n_layer, n_slot]
 };
