@@ -216,18 +216,21 @@ Result<EngineOptions> FitBudget(const std::string& path, const ModelOptions& mod
     KVBOUND_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanShape(*model, with_budget(budget)));
     return plan.total_without_weights_bytes();
   };
-  constexpr int32_t kSmallest = 2;
-  KVBOUND_ASSIGN_OR_RETURN(const uint64_t least, bytes_of(kSmallest));
+  // A chunk that follows the budget must hold the rows of logits asked for.
+  const int32_t smallest = fixed_chunk ? 2
+                                       : static_cast<int32_t>(std::clamp<int64_t>(
+                                             4 * int64_t{engine.max_logit_rows}, 2, 1 << 28));
+  KVBOUND_ASSIGN_OR_RETURN(const uint64_t least, bytes_of(smallest));
   if (least > budget_bytes) {
     return OutOfBudget(StrCat("budget-bytes: expected at least ", least, " bytes (a budget of ",
-                              kSmallest, " slots), found ", budget_bytes));
+                              smallest, " slots), found ", budget_bytes));
   }
   const auto fits = [&](int32_t budget) {
     const Result<uint64_t> bytes = bytes_of(budget);
     return bytes.ok() && *bytes <= budget_bytes;
   };
-  int32_t low = kSmallest;  // fits
-  int32_t high = low * 2;   // smallest known not to fit, once the loop ends
+  int32_t low = smallest;  // fits
+  int32_t high = low * 2;  // smallest known not to fit, once the loop ends
   while (high < (1 << 28) && fits(high)) {
     low = high;
     high *= 2;

@@ -162,6 +162,14 @@ TEST(MemoryTest, FitBudgetGivesTheLargestBudget) {
   }
 }
 
+TEST(MemoryTest, FitBudgetLeavesRoomForTheLogitRows) {
+  EngineOptions options = ExactEngine("window", 512, 16);
+  options.max_logit_rows = 10;
+  const auto fit = FitBudget(Wide().path, {}, options, 4000000, false);
+  ASSERT_TRUE(fit.ok()) << fit.status();
+  EXPECT_GE(fit->chunk, 10);
+}
+
 TEST(MemoryTest, FitBudgetNamesTheLeastBytes) {
   const auto fit = FitBudget(Wide().path, {}, ExactEngine("window", 512, 16), 1000, false);
   EXPECT_EQ(fit.status().code(), StatusCode::kOutOfBudget);
