@@ -24,11 +24,11 @@ inline std::filesystem::path DefaultModel() {
 }  // namespace kvbound::testing
 
 // First line of a test that reads `path`: skips with a clear reason when it is absent.
-#define KVBOUND_SKIP_WITHOUT(path)                                      \
-  do {                                                                  \
-    if (!std::filesystem::exists(path)) {                               \
+#define KVBOUND_SKIP_WITHOUT(path)                                        \
+  do {                                                                    \
+    if (!std::filesystem::exists(path)) {                                 \
       GTEST_SKIP() << "skipped: needs " << (path) << ", which is absent"; \
-    }                                                                   \
+    }                                                                     \
   } while (false)
 
 #endif  // KVBOUND_TESTING_PATHS_H_
