@@ -2,11 +2,13 @@
 #define KVBOUND_OPTIONS_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "kvbound/gates.h"
 #include "kvbound/policy.h"
 #include "kvbound/status.h"
 
@@ -49,6 +51,9 @@ struct EngineOptions {
   // with another policy must need no more (granularity, hidden rows).
   PolicyOptions policy;
   PolicyFactory own_policy;  // if set, takes the place of `policy`
+  // For policies that read log beta. With gates, and only if the default policy needs them, every
+  // forward pass computes log beta of its tokens.
+  std::shared_ptr<const Gates> gates;
   // -- performance
   AttentionPath attention = AttentionPath::kAuto;
   int32_t n_threads = 0;  // 0: as many as the process may use (affinity and CPU quota)

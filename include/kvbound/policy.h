@@ -37,6 +37,10 @@ struct PolicyInfo {
   std::string paper;    // "arXiv 2309.17453", or "-"
   Granularity granularity = Granularity::kShared;
   ModelScore model_score = ModelScore::kNone;
+  // Score reads log beta of every slot: the engine needs gates.
+  bool needs_gates = false;
+  // A cut comes only when budget + chunk slots are occupied, not at every multiple of the chunk.
+  bool cuts_when_full = false;
   // A cut in decode waits until the token after the last one fed is known (align=published).
   bool needs_next_token = false;
   // False: never cuts; feeding beyond the budget is an error.
@@ -72,6 +76,25 @@ struct CounterCausalOptions {
   int32_t min_gap = 0;  // slot i reads slots j >= i + 1 + min_gap; the last 1 + min_gap stay
 };
 
+// Retention gates (Bui et al., arXiv 2512.03324 and 2605.09649): beta of a token, layer and KV head
+// to the power of the token's age.
+struct RetentionOptions {
+  // kDecay: beta^age (TRIM-KV). kFuture: the sum of beta^(age + s) over s = 0 .. horizon - 1
+  // (DBTrimKV), what the token will have been worth by then.
+  enum class Score { kDecay, kFuture };
+  // Of a token at position i when t tokens have been fed: t - i, its age at the next query; or
+  // t - i + 1, as in the authors' code.
+  enum class Age { kNext, kCode };
+  // kChunk: a cut whenever tokens seen are a multiple of the chunk. kFull: whenever budget + chunk
+  // slots are occupied, as in the authors' code.
+  enum class Cadence { kChunk, kFull };
+
+  Score score = Score::kDecay;
+  Age age = Age::kNext;
+  Cadence cadence = Cadence::kChunk;
+  int64_t horizon = 0;  // kFuture only: steps summed; 0: without end
+};
+
 // Computes a score of the model for every slot of a sequence; handed to policies that ask for it.
 class SlotScorer {
  public:
@@ -100,6 +123,10 @@ class CacheView {
   // order once a cut has happened. REQUIRES: 0 <= set < n_set().
   virtual std::span<const Position> positions(int32_t set) const = 0;
   virtual std::span<const Token> tokens(int32_t set) const = 0;
+
+  // log beta of each slot for one head: [n_slot], in slot order, below zero. REQUIRES:
+  // PolicyInfo::needs_gates.
+  virtual std::span<const float> log_beta(int32_t layer, int32_t kv_head) const = 0;
 
   // Copies the keys of one head (after RoPE) to out [n_slot, head_dim], converted to float.
   virtual Status ReadKeys(int32_t layer, int32_t kv_head, std::span<float> out) const = 0;
@@ -143,8 +170,9 @@ using PolicyFactory = std::function<std::unique_ptr<EvictionPolicy>()>;
 struct PolicyOptions {
   std::string name = "counter-causal-fast";
   std::optional<uint64_t> seed;                        // random (default 1)
-  std::optional<Granularity> granularity;              // random (default per head)
+  std::optional<Granularity> granularity;              // random, retention (default per head)
   std::optional<CounterCausalOptions> counter_causal;  // counter-causal, counter-causal-fast
+  std::optional<RetentionOptions> retention;           // retention
 };
 
 Result<std::unique_ptr<EvictionPolicy>> MakePolicy(const PolicyOptions& options);

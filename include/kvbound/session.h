@@ -46,6 +46,8 @@ struct CutEvent {
   std::span<const Token> tokens;        // [n_set, n_before]
   std::span<const float> scores;        // [n_set, n_before], higher = keep
   std::span<const uint8_t> kept;        // [n_set, n_before], 1 = survives
+  // [n_layer * n_kv_head, n_before] whatever the granularity; empty unless the policy needs gates.
+  std::span<const float> log_beta;
 };
 using CutObserver = std::function<void(const CutEvent&)>;
 
