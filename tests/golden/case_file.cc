@@ -165,6 +165,8 @@ const json* CaseFile::Find(std::string_view field) const {
   while (true) {
     const size_t dot = field.find('.');
     if (!value->is_object()) return nullptr;
+    const auto whole = value->find(std::string(field));  // a key may hold dots
+    if (whole != value->end()) return &*whole;
     const auto it = value->find(std::string(field.substr(0, dot)));
     if (it == value->end()) return nullptr;
     value = &*it;
