@@ -12,7 +12,7 @@ namespace kvbound {
 
 // One line of the plan.
 struct MemoryPart {
-  std::string name;     // "K", "V", "hidden rows", "compute", "graphs", "weights", "host"
+  std::string name;     // "K", "V", "hidden rows", "log beta", "compute", "gates", "weights", ...
   std::string formula;  // how the bytes come about, with the numbers put in
   uint64_t bytes = 0;
 };
@@ -22,7 +22,7 @@ struct MemoryPlan {
   std::vector<MemoryPart> parts;
 
   uint64_t total_bytes() const;
-  uint64_t total_without_weights_bytes() const;
+  uint64_t total_without_weights_bytes() const;  // nor those of gates
   // 0 for a part that the plan does not have.
   uint64_t part_bytes(std::string_view name) const;
 };

@@ -30,6 +30,9 @@ class StoreView final : public CacheView {
   std::span<const Token> tokens(int32_t set) const override {
     return store_.tokens(session_.seq, set);
   }
+  std::span<const float> log_beta(int32_t layer, int32_t kv_head) const override {
+    return store_.log_beta(session_.seq, layer, kv_head);
+  }
   Status ReadKeys(int32_t layer, int32_t kv_head, std::span<float> out) const override {
     return store_.ReadKeys(session_.seq, layer, kv_head, out);
   }
@@ -52,6 +55,13 @@ void Report(const Session::Impl& session, const CacheView& view, std::span<const
     positions.insert(positions.end(), p.begin(), p.end());
     tokens.insert(tokens.end(), t.begin(), t.end());
   }
+  std::vector<float> log_beta;
+  for (int32_t layer = 0; session.info.needs_gates && layer < view.n_layer(); ++layer) {
+    for (int32_t head = 0; head < view.n_kv_head(); ++head) {
+      const std::span<const float> row = view.log_beta(layer, head);
+      log_beta.insert(log_beta.end(), row.begin(), row.end());
+    }
+  }
   CutEvent event;
   event.tokens_seen = view.tokens_seen();
   event.n_before = view.n_slot();
@@ -63,6 +73,7 @@ void Report(const Session::Impl& session, const CacheView& view, std::span<const
   event.tokens = tokens;
   event.scores = scores;
   event.kept = keep;
+  event.log_beta = log_beta;
   session.observer(event);
 }
 

@@ -30,10 +30,12 @@ Result<std::unique_ptr<Session>> Engine::NewSession(const SessionOptions& option
   const PolicyInfo info = policy->Info();
   const PolicyInfo& sized_for = impl_->shape.policy;
   if (info.granularity > sized_for.granularity ||
-      (info.model_score != ModelScore::kNone && info.model_score != sized_for.model_score)) {
-    return InvalidArgument(StrCat(
-        "policy '", info.name, "' keeps sets ", GranularityName(info.granularity),
-        " or needs a model score that an engine made for '", sized_for.name, "' has no room for"));
+      (info.model_score != ModelScore::kNone && info.model_score != sized_for.model_score) ||
+      (info.needs_gates && !sized_for.needs_gates)) {
+    return InvalidArgument(StrCat("policy '", info.name, "' keeps sets ",
+                                  GranularityName(info.granularity),
+                                  ", needs a model score or gates that an engine made for '",
+                                  sized_for.name, "' has no room for"));
   }
   KVBOUND_ASSIGN_OR_RETURN(
       ProtectedSpans protection,

@@ -18,9 +18,16 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::Create(std::shared_ptr<const Mod
   EngineShape& shape = impl->shape;
   ggml_backend_buffer_type_t buffer_type = ggml_backend_dev_buffer_type(loaded.device());
   KVBOUND_ASSIGN_OR_RETURN(impl->store, KvStore::Create(shape.layout, buffer_type));
-  const GraphSources sources{loaded, impl->store->layout(), impl->store->tensors(), shape.fused};
+  if (shape.gates) {
+    KVBOUND_RETURN_IF_ERROR(shape.gates->CheckBase(*impl->model));
+    KVBOUND_ASSIGN_OR_RETURN(impl->gates,
+                             LoadedGates::Make(shape.gates, loaded, Weights::Mode::kLoad));
+    impl->log_beta_.resize(shape.max_tokens * loaded.hparams().n_kv_head);
+  }
+  const GraphSources sources{loaded, impl->store->layout(), impl->store->tensors(), shape.fused,
+                             impl->gates.get()};
   KVBOUND_ASSIGN_OR_RETURN(const RunnerSizes sizes, GraphRunner::Measure(sources, shape.runner));
-  impl->plan = MakePlan(loaded, shape, sizes);
+  impl->plan = MakePlan(loaded, impl->gates.get(), shape, sizes);
   KVBOUND_ASSIGN_OR_RETURN(impl->runner, GraphRunner::Create(sources, shape.runner));
   impl->inputs.emplace(shape.max_tokens, shape.max_cells);
   if (shape.policy.model_score != ModelScore::kNone) {
@@ -92,7 +99,21 @@ Status EngineImpl::Forward(std::span<const int32_t> seqs, int32_t n_tok, Want wa
   KVBOUND_ASSIGN_OR_RETURN(const Graph* graph, runner->Get(spec, runs_));
   inputs->Upload(*graph);
   KVBOUND_RETURN_IF_ERROR(runner->Compute(*graph));
+  if (gates) KVBOUND_RETURN_IF_ERROR(ReadLogBeta(*graph, seqs, n_tok));
   return want == Want::kNothing ? Status::Ok() : ReadLogits(*graph, seqs, n_tok, want);
+}
+
+Status EngineImpl::ReadLogBeta(const Graph& graph, std::span<const int32_t> seqs, int32_t n_tok) {
+  const size_t n = size_t(n_tok) * hparams().n_kv_head;  // of one sequence
+  const std::span<float> values = std::span(log_beta_).first(n * seqs.size());
+  for (int32_t layer = 0; layer < hparams().n_layer; ++layer) {
+    ReadOutput(graph.gate_outputs[layer], 0, values);
+    gates->LogBeta(layer, values);
+    for (size_t i = 0; i < seqs.size(); ++i) {
+      store->WriteLogBeta(seqs[i], layer, values.subspan(i * n, n));
+    }
+  }
+  return Status::Ok();
 }
 
 Status EngineImpl::ReadLogits(const Graph& graph, std::span<const int32_t> seqs, int32_t n_tok,
@@ -196,11 +217,14 @@ MemoryPlan EngineImpl::Allocated() const {
   set("K", store->allocated_k_bytes());
   set("V", store->allocated_v_bytes());
   set("hidden rows", store->allocated_hidden_bytes());
+  set("log beta", store->allocated_log_beta_bytes());
+  set("gates", gates ? gates->total_bytes() : 0);
   set("compute", sizes.compute_bytes);
   set("scratch", sizes.work_bytes);
   set("graphs", sizes.graph_bytes);
   set("logits", logits_.capacity() * sizeof(float));
   uint64_t host = store->allocated_host_bytes() + inputs->allocated_bytes();
+  host += log_beta_.capacity() * sizeof(float);
   if (scratch) {
     host += scratch->allocated_bytes();
     host += uint64_t(shape.options.n_seq) * hparams().n_vocab * sizeof(int32_t);

@@ -44,6 +44,7 @@ class EngineImpl {
   EngineShape shape;
   MemoryPlan plan;
   std::unique_ptr<KvStore> store;
+  std::unique_ptr<LoadedGates> gates;  // null unless the default policy needs them
   std::unique_ptr<GraphRunner> runner;
   std::optional<GraphInputs> inputs;
   std::optional<ScoreScratch> scratch;
@@ -54,10 +55,12 @@ class EngineImpl {
   void FindRuns(std::span<const int32_t> seqs);
   void FillInputs(std::span<const int32_t> seqs, int32_t n_tok, int32_t n_kv, int32_t n_out);
   Status ReadLogits(const Graph& graph, std::span<const int32_t> seqs, int32_t n_tok, Want want);
+  Status ReadLogBeta(const Graph& graph, std::span<const int32_t> seqs, int32_t n_tok);
   Status CheckFinite(std::span<const float> row, int32_t seq, int32_t slot) const;
   Status CheckBatch(std::span<Session* const> sessions) const;
 
   std::vector<float> logits_;   // [n_seq + max_logit_rows, n_vocab]
+  std::vector<float> log_beta_;  // [max_tokens, n_kv_head], of one layer of the pass under way
   std::vector<SeqRun> runs_;    // of the pass under way
   std::vector<int32_t> batch_;  // its sequences, ascending
 };
@@ -88,7 +91,8 @@ class Session::Impl {
   Status CutIfFull();
   // The same after a decoded token that ends a chunk; waits for the next token if the policy does.
   Status CutAfterStep();
-  bool at_cut() const;  // tokens seen is a multiple of the chunk
+  // Tokens that can be fed before the next cut comes due, 1 .. chunk.
+  int32_t tokens_to_cut() const;
 
   EngineImpl& engine;
   const int32_t seq;

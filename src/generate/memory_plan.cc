@@ -45,6 +45,7 @@ KvLayout LayoutOf(const HParams& hp, const EngineShape& shape) {
   layout.v_transposed = !shape.fused;
   layout.granularity = shape.policy.granularity;
   if (shape.policy.model_score == ModelScore::kCounterCausalFast) layout.n_hidden = hp.n_embd;
+  layout.log_beta = shape.policy.needs_gates;
   // Exact caches keep exact rows.
   layout.type_hidden = shape.options.type_k == KvType::kF32 ? KvType::kF32 : KvType::kF16;
   return layout;
@@ -104,6 +105,7 @@ uint64_t LogitBytes(const HParams& hp, const EngineShape& shape) {
 uint64_t HostBytes(const HParams& hp, const EngineShape& shape) {
   uint64_t bytes =
       shape.layout.host_bytes() + GraphInputs::Bytes(shape.max_tokens, shape.max_cells);
+  if (shape.gates) bytes += shape.max_tokens * hp.n_kv_head * sizeof(float);
   if (shape.policy.model_score != ModelScore::kNone) {
     bytes += ScoreScratch::Bytes(shape.layout, hp);
     bytes += uint64_t(shape.options.n_seq) * hp.n_vocab * sizeof(int32_t);  // token frequencies
@@ -113,10 +115,15 @@ uint64_t HostBytes(const HParams& hp, const EngineShape& shape) {
 
 Result<MemoryPlan> PlanShape(const LoadedModel& model, const EngineOptions& options) {
   KVBOUND_ASSIGN_OR_RETURN(const EngineShape shape, ShapeEngine(model, options));
+  std::unique_ptr<LoadedGates> gates;
+  if (shape.gates) {
+    KVBOUND_ASSIGN_OR_RETURN(gates,
+                             LoadedGates::Make(shape.gates, model, Weights::Mode::kShapesOnly));
+  }
   KVBOUND_ASSIGN_OR_RETURN(
       const RunnerSizes sizes,
-      GraphRunner::MeasureShapes(model, shape.layout, shape.fused, shape.runner));
-  return MakePlan(model, shape, sizes);
+      GraphRunner::MeasureShapes(model, shape.layout, gates.get(), shape.fused, shape.runner));
+  return MakePlan(model, gates.get(), shape, sizes);
 }
 
 }  // namespace
@@ -135,6 +142,13 @@ Result<EngineShape> ShapeEngine(const LoadedModel& model, const EngineOptions& o
   KVBOUND_ASSIGN_OR_RETURN(const std::unique_ptr<EvictionPolicy> policy,
                            MakePolicy(options.own_policy, options.policy));
   shape.policy = policy->Info();
+  if (shape.policy.needs_gates) {
+    if (!options.gates) {
+      return InvalidArgument(
+          StrCat("policy '", shape.policy.name, "': expected gates (--gates FILE), found none"));
+    }
+    shape.gates = options.gates;
+  }
   KVBOUND_ASSIGN_OR_RETURN(shape.fused, UseFused(model, options));
   shape.layout = LayoutOf(model.hparams(), shape);
   KVBOUND_RETURN_IF_ERROR(shape.layout.Validate());
@@ -152,7 +166,8 @@ Result<EngineShape> ShapeEngine(const LoadedModel& model, const EngineOptions& o
   return shape;
 }
 
-MemoryPlan MakePlan(const LoadedModel& model, const EngineShape& shape, const RunnerSizes& sizes) {
+MemoryPlan MakePlan(const LoadedModel& model, const LoadedGates* gates, const EngineShape& shape,
+                    const RunnerSizes& sizes) {
   const HParams& hp = model.hparams();
   const KvLayout& layout = shape.layout;
   MemoryPlan plan;
@@ -160,6 +175,7 @@ MemoryPlan MakePlan(const LoadedModel& model, const EngineShape& shape, const Ru
       {"K", layout.k_formula(), layout.k_bytes()},
       {"V", layout.v_formula(), layout.v_bytes()},
       {"hidden rows", layout.hidden_formula(), layout.hidden_bytes()},
+      {"log beta", layout.log_beta_formula(), layout.log_beta_bytes()},
       {"compute", "activations of the largest graph", sizes.compute_bytes},
       {"scratch", "work space of the CPU operators", sizes.work_bytes},
       {"graphs",
@@ -169,6 +185,11 @@ MemoryPlan MakePlan(const LoadedModel& model, const EngineShape& shape, const Ru
        StrCat(shape.options.n_seq + shape.options.max_logit_rows, " rows x ", hp.n_vocab, " x f32"),
        LogitBytes(hp, shape)},
       {"host", "positions, tokens, scores, keep sets, masks", HostBytes(hp, shape)},
+      {"gates",
+       gates == nullptr ? "none"
+                        : StrCat(shape.gates->n_parameter(), " parameters as ",
+                                 GateTypeName(shape.gates->type())),
+       gates == nullptr ? 0 : gates->total_bytes()},
       {"weights", "", model.weights().total_bytes()},
   };
   for (const WeightBuffer& buffer : model.weights().buffers()) {
@@ -184,7 +205,7 @@ uint64_t MemoryPlan::total_bytes() const {
 }
 
 uint64_t MemoryPlan::total_without_weights_bytes() const {
-  return total_bytes() - part_bytes("weights");
+  return total_bytes() - part_bytes("weights") - part_bytes("gates");
 }
 
 uint64_t MemoryPlan::part_bytes(std::string_view name) const {

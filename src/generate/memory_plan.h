@@ -20,6 +20,7 @@ struct EngineShape {
   KvLayout layout;
   RunnerOptions runner;
   bool fused = false;
+  std::shared_ptr<const Gates> gates;  // set iff the default policy needs them
   int64_t max_tokens = 0;  // of one forward or scoring pass
   int64_t max_cells = 0;   // (token, slot) pairs of its mask
 };
@@ -32,7 +33,9 @@ Result<std::unique_ptr<EvictionPolicy>> MakePolicy(const PolicyFactory& own,
 Result<EngineShape> ShapeEngine(const LoadedModel& model, const EngineOptions& options);
 
 // The plan of a shape: parts in the order of the design document.
-MemoryPlan MakePlan(const LoadedModel& model, const EngineShape& shape, const RunnerSizes& sizes);
+// `gates` is null without.
+MemoryPlan MakePlan(const LoadedModel& model, const LoadedGates* gates, const EngineShape& shape,
+                    const RunnerSizes& sizes);
 
 }  // namespace kvbound
 

@@ -26,7 +26,14 @@ Session::Impl::Impl(EngineImpl& e, int32_t s, MakePolicyFunction make,
 
 Session::Impl::~Impl() { engine.sessions[seq] = nullptr; }
 
-bool Session::Impl::at_cut() const { return stats.tokens_seen % engine.store->layout().chunk == 0; }
+int32_t Session::Impl::tokens_to_cut() const {
+  const KvLayout& layout = engine.store->layout();
+  if (!info.cuts_when_full) {
+    return static_cast<int32_t>(layout.chunk - stats.tokens_seen % layout.chunk);
+  }
+  const int32_t room = layout.max_slots() - engine.store->n(seq);
+  return room == 0 ? layout.chunk : std::min(layout.chunk, room);
+}
 
 Status Session::Impl::BeforeAppend(Token token) {
   if (info.needs_next_token && last_was_decoded) {
@@ -55,7 +62,9 @@ void Session::Impl::AfterAppend(std::span<const Token> tokens) {
 }
 
 Status Session::Impl::CutIfFull() {
-  const bool full = info.evicts && engine.store->n(seq) > engine.store->layout().budget;
+  const KvLayout& layout = engine.store->layout();
+  const int32_t most = info.cuts_when_full ? layout.max_slots() - 1 : layout.budget;
+  const bool full = info.evicts && engine.store->n(seq) > most;
   cut_waits = full;  // until it succeeds
   if (full) KVBOUND_RETURN_IF_ERROR(Cut(*this));
   cut_waits = false;
@@ -63,7 +72,8 @@ Status Session::Impl::CutIfFull() {
 }
 
 Status Session::Impl::CutAfterStep() {
-  if (!at_cut()) return Status::Ok();
+  const bool at_chunk_end = stats.tokens_seen % engine.store->layout().chunk == 0;
+  if (!at_chunk_end && !info.cuts_when_full) return Status::Ok();
   if (!info.needs_next_token) return CutIfFull();
   cut_waits = true;
   return Status::Ok();
@@ -101,10 +111,9 @@ Status Session::Feed(std::span<const Token> tokens, const FeedProgress& progress
   KVBOUND_RETURN_IF_ERROR(impl_->engine.CheckTokens(tokens));
   KVBOUND_RETURN_IF_ERROR(impl_->CheckRoom(tokens.size()));
   KVBOUND_RETURN_IF_ERROR(impl_->PinPrompt(tokens.size()));
-  const int64_t chunk = impl_->engine.store->layout().chunk;
   const int64_t total = tokens.size();
   for (int64_t done = 0; done < total;) {
-    const int64_t t = std::min(chunk - impl_->stats.tokens_seen % chunk, total - done);
+    const int64_t t = std::min<int64_t>(impl_->tokens_to_cut(), total - done);
     const bool last = done + t == total;
     KVBOUND_RETURN_IF_ERROR(impl_->FeedChunk(
         tokens.subspan(done, t), last ? EngineImpl::Want::kLast : EngineImpl::Want::kNothing));
@@ -117,9 +126,7 @@ Status Session::Feed(std::span<const Token> tokens, const FeedProgress& progress
 }
 
 Status Session::FeedWithLogits(std::span<const Token> tokens) {
-  const int64_t chunk = impl_->engine.store->layout().chunk;
-  const int64_t room = std::min<int64_t>(impl_->engine.shape.options.max_logit_rows,
-                                         chunk - impl_->stats.tokens_seen % chunk);
+  const int64_t room = std::min(impl_->engine.shape.options.max_logit_rows, impl_->tokens_to_cut());
   if (tokens.empty() || static_cast<int64_t>(tokens.size()) > room) {
     return InvalidArgument(StrCat("feed with logits: expected 1..", room,
                                   " tokens (max_logit_rows, rest of the chunk), found ",

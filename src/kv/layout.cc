@@ -81,6 +81,11 @@ uint64_t KvLayout::hidden_bytes() const {
   return TensorBytes(type_hidden, n_hidden, uint64_t(n_seq) * n_slot());
 }
 
+uint64_t KvLayout::log_beta_bytes() const {
+  if (!log_beta) return 0;
+  return uint64_t(n_seq) * n_layer * n_kv_head * n_slot() * sizeof(float);
+}
+
 uint64_t KvLayout::staging_bytes() const {
   const uint64_t k_plane = uint64_t(n_slot()) * RowBytes(type_k, head_dim);
   const uint64_t v_plane = v_transposed ? uint64_t(head_dim) * RowBytes(type_v, n_slot())
@@ -110,6 +115,12 @@ std::string KvLayout::v_formula() const {
 std::string KvLayout::hidden_formula() const {
   if (n_hidden == 0) return "none";
   return StrCat(Sequences(n_seq), n_slot(), " slots x ", n_hidden, " x ", KvTypeName(type_hidden));
+}
+
+std::string KvLayout::log_beta_formula() const {
+  if (!log_beta) return "none";
+  return StrCat(Sequences(n_seq), n_layer, " layers x ", n_kv_head, " kv_heads x ", n_slot(),
+                " slots x f32");
 }
 
 Status KvLayout::Validate() const {

@@ -34,6 +34,7 @@ struct KvLayout {
   Granularity granularity = Granularity::kShared;  // the finest that a session may use
   int32_t n_hidden = 0;                            // width of the hidden row kept per slot; 0: none
   KvType type_hidden = KvType::kF16;
+  bool log_beta = false;  // a column of log beta: one number per slot, layer and KV head
 
   int32_t max_slots() const { return budget + chunk; }  // occupied at most
   int32_t n_slot() const;                               // allocated: max_slots up to kSlotGroup
@@ -49,7 +50,8 @@ struct KvLayout {
   uint64_t k_bytes() const;  // all layers and sequences, as the store allocates them
   uint64_t v_bytes() const;
   uint64_t hidden_bytes() const;
-  uint64_t host_bytes() const;  // positions, tokens, scores, keep sets, moves, tensor headers
+  uint64_t log_beta_bytes() const;  // on the host
+  uint64_t host_bytes() const;      // positions, tokens, scores, keep sets, moves, tensor headers
 
   // Bytes of the host row or plane through which rows move in a buffer that the CPU cannot
   // address; part of host_bytes().
@@ -58,6 +60,7 @@ struct KvLayout {
   std::string k_formula() const;  // "30 layers x 3 kv_heads x 640 slots x 64 x f16"
   std::string v_formula() const;
   std::string hidden_formula() const;
+  std::string log_beta_formula() const;
 
   // Impossible shapes by option name: budget < 2, chunk < 1, n_seq < 1, sizes beyond 2^31 slots
   // or 2^46 bytes; block types on a head size that is no multiple of the block, naming type, head

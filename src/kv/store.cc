@@ -112,6 +112,7 @@ void KvStore::CreateHostArrays() {
   for (Sequence& sequence : seqs_) {
     Allocate(sequence.positions, all);
     Allocate(sequence.tokens, all);
+    Allocate(sequence.log_beta, layout_.log_beta_bytes() / layout_.n_seq / sizeof(float));
   }
   Allocate(scores_, all);
   Allocate(keep_, all);
@@ -158,6 +159,21 @@ Status KvStore::Append(int32_t seq, std::span<const Token> tokens, Position firs
   }
   s.n += static_cast<int32_t>(t);
   return Status::Ok();
+}
+
+std::span<const float> KvStore::log_beta(int32_t seq, int32_t layer, int32_t kv_head) const {
+  const size_t head = static_cast<size_t>(layer) * layout_.n_kv_head + kv_head;
+  return std::span(seqs_[seq].log_beta).subspan(head * layout_.n_slot(), seqs_[seq].n);
+}
+
+void KvStore::WriteLogBeta(int32_t seq, int32_t layer, std::span<const float> values) {
+  Sequence& s = seqs_[seq];
+  const size_t n_head = layout_.n_kv_head;
+  const size_t first = s.n - values.size() / n_head;
+  for (size_t head = 0; head < n_head; ++head) {
+    float* row = &s.log_beta[(layer * n_head + head) * layout_.n_slot() + first];
+    for (size_t i = head; i < values.size(); i += n_head) *row++ = values[i];
+  }
 }
 
 void KvStore::Rollback(int32_t seq, int32_t t) {
@@ -250,6 +266,9 @@ void KvStore::ApplyMoves(int32_t seq, int32_t set, std::span<const SlotMove> mov
     const int32_t kv_head = head % layout_.n_kv_head;
     MovePlane(KeyPlane(seq, layer, kv_head), moves);
     MovePlane(ValuePlane(seq, layer, kv_head), moves);
+    if (!layout_.log_beta) continue;
+    float* row = &s.log_beta[static_cast<size_t>(head) * layout_.n_slot()];
+    for (const SlotMove& move : moves) row[move.to] = row[move.from];
   }
   if (tensors_.hidden != nullptr) MovePlane(HiddenPlane(seq), moves);
 }
@@ -336,6 +355,12 @@ std::span<int32_t> KvStore::order_scratch(int32_t seq) {
 uint64_t KvStore::allocated_k_bytes() const { return BufferBytes(k_buffer_.get()); }
 uint64_t KvStore::allocated_v_bytes() const { return BufferBytes(v_buffer_.get()); }
 uint64_t KvStore::allocated_hidden_bytes() const { return BufferBytes(hidden_buffer_.get()); }
+
+uint64_t KvStore::allocated_log_beta_bytes() const {
+  uint64_t bytes = 0;
+  for (const Sequence& s : seqs_) bytes += Bytes(s.log_beta);
+  return bytes;
+}
 
 uint64_t KvStore::allocated_host_bytes() const {
   uint64_t bytes = ggml_get_mem_size(context_.get());

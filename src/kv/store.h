@@ -46,6 +46,8 @@ class KvStore {
   int32_t n_set(int32_t seq) const { return seqs_[seq].n_set; }
   std::span<const Position> positions(int32_t seq, int32_t set) const;  // [n], in slot order
   std::span<const Token> tokens(int32_t seq, int32_t set) const;        // [n]
+  // The column of one head, in the slot order of its set: [n]. REQUIRES: layout().log_beta.
+  std::span<const float> log_beta(int32_t seq, int32_t layer, int32_t kv_head) const;
 
   // Empties a sequence, zeroes its rows and fixes how many sets its session cuts (1, n_layer, or
   // n_layer * n_kv_head). REQUIRES: no finer than layout().granularity.
@@ -56,6 +58,9 @@ class KvStore {
   // exceeds max_slots; InvalidArgument if positions would pass 2^31 - 1.
   Status Append(int32_t seq, std::span<const Token> tokens, Position first);
 
+  // Fills log beta of the last t slots of a layer, whatever the set: values [t, n_kv_head].
+  void WriteLogBeta(int32_t seq, int32_t layer, std::span<const float> values);
+
   // Takes back the last t slots of Append after a failed forward pass, and zeroes their rows.
   // REQUIRES: t <= n and no cut since.
   void Rollback(int32_t seq, int32_t t);
@@ -65,9 +70,9 @@ class KvStore {
   void Relabel(int32_t seq, Position position, Token token);
 
   // Keeps the slots with keep[set * n + slot] != 0 and releases the others, in K, V, positions,
-  // tokens and hidden rows alike. Every set must keep the same number, at most the budget: else
-  // InvalidArgument and nothing changed. Moves at most (n - kept) rows per head; allocates
-  // nothing.
+  // tokens, log beta and hidden rows alike. Every set must keep the same number, at most the
+  // budget: else InvalidArgument and nothing changed. Moves at most (n - kept) rows per head;
+  // allocates nothing.
   Status Keep(int32_t seq, std::span<const uint8_t> keep);
 
   // Room for the scores and the keep set of one cut of `seq`, [n_set, n], and for Select's order,
@@ -85,6 +90,7 @@ class KvStore {
   uint64_t allocated_k_bytes() const;
   uint64_t allocated_v_bytes() const;
   uint64_t allocated_hidden_bytes() const;
+  uint64_t allocated_log_beta_bytes() const;
   uint64_t allocated_host_bytes() const;
 
  private:
@@ -93,6 +99,7 @@ class KvStore {
     int32_t n_set = 1;
     std::vector<Position> positions;  // [n_set, n_slot]
     std::vector<Token> tokens;        // [n_set, n_slot]
+    std::vector<float> log_beta;      // [n_layer * n_kv_head, n_slot]
   };
   struct FreeContext {
     void operator()(ggml_context* context) const { ggml_free(context); }

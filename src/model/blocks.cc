@@ -11,6 +11,18 @@ namespace {
 bool LacksTiledProduct(ggml_type type) { return type == GGML_TYPE_Q4_1 || type == GGML_TYPE_Q5_1; }
 constexpr int64_t kWideProduct = 64;
 
+ggml_tensor* Activate(ggml_context* ctx, GateActivation activation, ggml_tensor* x) {
+  switch (activation) {
+    case GateActivation::kSilu:
+      return ggml_silu_inplace(ctx, x);
+    case GateActivation::kGelu:
+      return ggml_gelu_erf_inplace(ctx, x);
+    case GateActivation::kRelu:
+      return ggml_relu_inplace(ctx, x);
+  }
+  return x;
+}
+
 }  // namespace
 
 ggml_tensor* Blocks::Norm(ggml_tensor* x, ggml_tensor* weight) {
@@ -157,6 +169,15 @@ ggml_tensor* Blocks::AttendFused(ggml_tensor* q, ggml_tensor* k, ggml_tensor* v,
       ggml_flash_attn_ext(ctx_, q, k, v, mask, 1.0f / std::sqrt(static_cast<float>(d)), 0.0f, 0.0f);
   ggml_prec_set_acc(out, GGML_PREC_F32);
   return ggml_reshape_2d(ctx_, out, d * hparams_.n_head, n_tok * k->ne[3]);
+}
+
+ggml_tensor* Blocks::Gate(ggml_tensor* x, int32_t layer) {
+  const LoadedGates& gates = *sources_.gates;
+  for (const LoadedGates::Linear& hidden : gates.layer(layer).hidden) {
+    ggml_tensor* y = ggml_add_inplace(ctx_, ggml_mul_mat(ctx_, hidden.weight, x), hidden.bias);
+    x = Activate(ctx_, gates.activation(), y);
+  }
+  return ggml_mul_mat(ctx_, gates.layer(layer).output.weight, x);
 }
 
 ggml_tensor* Blocks::FeedForward(ggml_tensor* x, const LayerWeights& w) {

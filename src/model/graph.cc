@@ -80,8 +80,9 @@ bool UsesFusedAttention(const GraphSources& sources, const GraphSpec& spec) {
   return sources.fused || (sources.model.on_cpu() && same_type && spec.n_tok >= kFusedTile);
 }
 
-int64_t MaxGraphTensors(const HParams& hparams, int32_t n_run) {
-  return int64_t{hparams.n_layer} * (43 + 14 * n_run) + 40;
+int64_t MaxGraphTensors(const GraphSources& sources, int32_t n_run) {
+  const int64_t n_gate = sources.gates == nullptr ? 0 : 3 * sources.gates->n_hidden_linear() + 1;
+  return int64_t{sources.model.hparams().n_layer} * (43 + 14 * n_run + n_gate) + 40;
 }
 
 Graph BuildGraph(ggml_context* ctx, const GraphSources& sources, const GraphSpec& spec,
@@ -89,7 +90,7 @@ Graph BuildGraph(ggml_context* ctx, const GraphSources& sources, const GraphSpec
   const HParams& hp = sources.model.hparams();
   const Weights& weights = sources.model.weights();
   Graph graph;
-  graph.nodes = ggml_new_graph_custom(ctx, MaxGraphTensors(hp, runs.size()), false);
+  graph.nodes = ggml_new_graph_custom(ctx, MaxGraphTensors(sources, runs.size()), false);
   DeclareInputs(ctx, sources, spec, &graph);
   Blocks blocks(ctx, sources, spec, runs, graph);
 
@@ -99,7 +100,11 @@ Graph BuildGraph(ggml_context* ctx, const GraphSources& sources, const GraphSpec
     const bool last = i + 1 == hp.n_layer;
     const LayerWeights& w = weights.layers[i];
     if (last && spec.append && sources.kv.hidden != nullptr) blocks.AppendHidden(x, graph.nodes);
-    ggml_tensor* attended = blocks.Attention(blocks.Norm(x, w.attn_norm), i, graph.nodes);
+    ggml_tensor* normed = blocks.Norm(x, w.attn_norm);
+    if (spec.append && sources.gates != nullptr) {
+      graph.gate_outputs.push_back(Output(blocks.Gate(normed, i), graph.nodes));
+    }
+    ggml_tensor* attended = blocks.Attention(normed, i, graph.nodes);
     if (last && only_append) return graph;
     if (last && graph.out_rows != nullptr) {  // the rest of the last layer for wanted rows only
       attended = ggml_get_rows(ctx, attended, graph.out_rows);

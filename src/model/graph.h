@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "ggml.h"
 #include "kv/layout.h"
 #include "kv/tensors.h"
+#include "model/loaded_gates.h"
 #include "model/loaded_model.h"
 
 namespace kvbound {
@@ -58,6 +60,8 @@ struct Graph {
   ggml_tensor* logits = nullptr;        // f32 [n_out, n_vocab]
   ggml_tensor* target_logit = nullptr;  // f32 [N]
   ggml_tensor* normed = nullptr;        // f32 [N, n_embd], after the final norm
+  // Per layer, for appended tokens if there are gates: their last product, f32 [N, n_kv_head].
+  std::vector<ggml_tensor*> gate_outputs;
 };
 
 // Everything a builder reads.
@@ -66,6 +70,7 @@ struct GraphSources {
   const KvLayout& layout;
   const KvTensors& kv;
   bool fused = false;
+  const LoadedGates* gates = nullptr;  // none: no log beta is computed
 };
 
 // The fused operator's tile of queries.
@@ -80,7 +85,7 @@ inline constexpr int64_t kMaxCopiedElements = int64_t{4} << 20;
 bool UsesFusedAttention(const GraphSources& sources, const GraphSpec& spec);
 
 // An upper bound on the tensors of any graph over `n_run` runs of sequences.
-int64_t MaxGraphTensors(const HParams& hparams, int32_t n_run);
+int64_t MaxGraphTensors(const GraphSources& sources, int32_t n_run);
 
 // Builds the forward pass of `spec` over the sequences of `runs` in `context`.
 Graph BuildGraph(ggml_context* context, const GraphSources& sources, const GraphSpec& spec,

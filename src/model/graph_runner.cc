@@ -10,10 +10,10 @@
 namespace kvbound {
 namespace {
 
-size_t GraphSlotBytes(const RunnerOptions& options, const HParams& hparams) {
+size_t GraphSlotBytes(const RunnerOptions& options, const GraphSources& sources) {
   int64_t n_tensors = 0;
   for (const GraphCase& c : options.cases) {
-    n_tensors = std::max(n_tensors, MaxGraphTensors(hparams, static_cast<int32_t>(c.runs.size())));
+    n_tensors = std::max(n_tensors, MaxGraphTensors(sources, static_cast<int32_t>(c.runs.size())));
   }
   return n_tensors * ggml_tensor_overhead() + ggml_graph_overhead_custom(n_tensors, false);
 }
@@ -65,7 +65,7 @@ int32_t IrregularSlots(const HParams& hp) {
 Result<RunnerSizes> GraphRunner::Measure(const GraphSources& sources,
                                          const RunnerOptions& options) {
   RunnerSizes sizes;
-  sizes.graph_slot_bytes = GraphSlotBytes(options, sources.model.hparams());
+  sizes.graph_slot_bytes = GraphSlotBytes(options, sources);
   sizes.graph_bytes = sizes.graph_slot_bytes * options.n_cached;
   ggml_context_ptr context(ggml_init({sizes.graph_slot_bytes, nullptr, true}));
   for (GraphCase c : options.cases) {
@@ -92,7 +92,8 @@ Result<RunnerSizes> GraphRunner::Measure(const GraphSources& sources,
 }
 
 Result<RunnerSizes> GraphRunner::MeasureShapes(const LoadedModel& model, const KvLayout& layout,
-                                               bool fused, const RunnerOptions& options) {
+                                               const LoadedGates* gates, bool fused,
+                                               const RunnerOptions& options) {
   ggml_context_ptr context(
       ggml_init({(2 * layout.n_layer + 1) * ggml_tensor_overhead(), nullptr, true}));
   const KvTensors tensors = KvTensors::Declare(layout, context.get());
@@ -100,7 +101,7 @@ Result<RunnerSizes> GraphRunner::MeasureShapes(const LoadedModel& model, const K
        t = ggml_get_next_tensor(context.get(), t)) {
     t->data = reinterpret_cast<void*>(uintptr_t{4096});  // no graph allocator gives it a place
   }
-  return Measure({model, layout, tensors, fused}, options);
+  return Measure({model, layout, tensors, fused, gates}, options);
 }
 
 Result<std::unique_ptr<GraphRunner>> GraphRunner::Create(const GraphSources& sources,
@@ -233,7 +234,9 @@ Status GraphRunner::Compute(const Graph& graph) {
   if (threads_ != nullptr) {
     auto entry = std::ranges::find_if(entries_, [&](const Entry& e) { return &e.graph == &graph; });
     DCHECK(entry != entries_.end() && entry->built);
+    entry->plan.n_threads = governor_.Begin(ThreadUsage::Now());
     status = ggml_graph_compute(graph.nodes, &entry->plan);
+    governor_.End(ThreadUsage::Now());
   } else {
     status = ggml_backend_graph_compute(backend_.get(), graph.nodes);
   }

@@ -11,6 +11,7 @@
 #include "ggml-cpu.h"
 #include "kvbound/status.h"
 #include "model/graph.h"
+#include "model/thread_governor.h"
 
 namespace kvbound {
 
@@ -31,7 +32,7 @@ struct RunnerSizes {
 
 // What decides the sizes.
 struct RunnerOptions {
-  int32_t n_threads = 1;
+  int32_t n_threads = 1;         // at most; fewer while other processes need the cores
   int32_t n_cached = 8;          // graphs kept built
   std::vector<GraphCase> cases;  // the largest passes
   int64_t vocab_block_rows = 0;  // 0: no pass over blocks of the vocabulary
@@ -48,7 +49,8 @@ class GraphRunner {
 
   // The same before there is a store: over tensors that have a shape only.
   static Result<RunnerSizes> MeasureShapes(const LoadedModel& model, const KvLayout& layout,
-                                           bool fused, const RunnerOptions& options);
+                                           const LoadedGates* gates, bool fused,
+                                           const RunnerOptions& options);
 
   // `sources` and what it refers to must outlive the runner.
   static Result<std::unique_ptr<GraphRunner>> Create(const GraphSources& sources,
@@ -82,7 +84,7 @@ class GraphRunner {
   };
 
   GraphRunner(const GraphSources& sources, const RunnerOptions& options)
-      : sources_(sources), options_(options) {}
+      : sources_(sources), options_(options), governor_(options.n_threads) {}
   Status Allocate(const RunnerSizes& sizes);
   Status Reserve();
   Entry& LeastRecentlyUsed();
@@ -93,6 +95,7 @@ class GraphRunner {
   RunnerSizes sizes_;
   ggml_backend_ptr backend_;  // null on the CPU, which is called directly
   ggml_threadpool* threads_ = nullptr;
+  ThreadGovernor governor_;
   ggml_gallocr_ptr allocator_;
   std::vector<uint8_t> graph_memory_;
   std::vector<uint8_t> work_;

@@ -17,6 +17,7 @@ MadePolicy MakeStreaming(const PolicyOptions& options);
 MadePolicy MakeRandom(const PolicyOptions& options);
 MadePolicy MakeCounterCausal(const PolicyOptions& options);
 MadePolicy MakeCounterCausalFast(const PolicyOptions& options);
+MadePolicy MakeRetention(const PolicyOptions& options);
 
 }  // namespace kvbound
 

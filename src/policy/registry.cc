@@ -14,17 +14,19 @@ struct Entry {
   bool takes_seed;
   bool takes_granularity;
   bool takes_counter_causal;
+  bool takes_retention;
   MadePolicy (*make)(const PolicyOptions&);
 };
 
 // To add a policy: one file in this folder, its maker in policies.h, one line here.
 constexpr std::array kEntries = {
-    Entry{"none", false, false, false, MakeNone},
-    Entry{"window", false, false, false, MakeWindow},
-    Entry{"streaming", false, false, false, MakeStreaming},
-    Entry{"random", true, true, false, MakeRandom},
-    Entry{"counter-causal", false, false, true, MakeCounterCausal},
-    Entry{"counter-causal-fast", false, false, true, MakeCounterCausalFast},
+    Entry{"none", false, false, false, false, MakeNone},
+    Entry{"window", false, false, false, false, MakeWindow},
+    Entry{"streaming", false, false, false, false, MakeStreaming},
+    Entry{"random", true, true, false, false, MakeRandom},
+    Entry{"counter-causal", false, false, true, false, MakeCounterCausal},
+    Entry{"counter-causal-fast", false, false, true, false, MakeCounterCausalFast},
+    Entry{"retention", false, true, false, true, MakeRetention},
 };
 
 Status RefuseUnlessTaken(std::string_view policy, const char* parameter, bool given, bool taken) {
@@ -46,6 +48,8 @@ Result<std::unique_ptr<EvictionPolicy>> MakePolicy(const PolicyOptions& options)
     KVBOUND_RETURN_IF_ERROR(RefuseUnlessTaken(entry.name, "counter_causal",
                                               options.counter_causal.has_value(),
                                               entry.takes_counter_causal));
+    KVBOUND_RETURN_IF_ERROR(RefuseUnlessTaken(
+        entry.name, "retention", options.retention.has_value(), entry.takes_retention));
     return entry.make(options);
   }
   return NotFound(
