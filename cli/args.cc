@@ -11,6 +11,7 @@ namespace kvbound::cli {
 namespace {
 
 using Cc = CounterCausalOptions;
+using Rt = RetentionOptions;
 
 void AddStorageOptions(CLI::App* app, CacheArgs* args) {
   const std::vector<std::pair<std::string, KvType>> types = {{"f32", KvType::kF32},
@@ -45,7 +46,8 @@ void AddPolicyOptions(CLI::App* app, CacheArgs* args) {
             "What a cut drops (default counter-causal-fast); see `kvbound policies`");
   AddChoice<std::optional<std::string>, std::string>(
       app, "--preset", &args->preset, {{"published", "published"}},
-      "The paper's setting: no protection, --align published, --reading A, --score logit");
+      "The paper's setting, with no protection. Counter-causal: --align published, --reading A, "
+      "--score logit; retention: --retention-score decay, --age code, --cadence full");
   AddChoice<std::optional<Cc::Reading>, Cc::Reading>(
       app, "--reading", &args->reading,
       {{"A", Cc::Reading::kA},
@@ -74,9 +76,27 @@ void AddPolicyOptions(CLI::App* app, CacheArgs* args) {
                                                      {{"shared", Granularity::kShared},
                                                       {"per_layer", Granularity::kPerLayer},
                                                       {"per_head", Granularity::kPerHead}},
-                                                     "random: what shares one choice");
+                                                     "random, retention: what shares one choice");
   AddInt(app, "--policy-seed", &args->policy_seed,
          {"a seed", 0, std::numeric_limits<int64_t>::max()}, "random: seed of its choices");
+}
+
+void AddRetentionOptions(CLI::App* app, CacheArgs* args) {
+  AddParsed(app, "--gates", &args->gates, AsIs, "retention: the model's gate file", "FILE");
+  AddChoice<std::optional<Rt::Score>, Rt::Score>(
+      app, "--retention-score", &args->retention_score,
+      {{"decay", Rt::Score::kDecay}, {"future", Rt::Score::kFuture}},
+      "beta^age, or its sum over the steps to come (default decay)");
+  AddInt(app, "--horizon", &args->horizon,
+         {"a number of steps", 1, std::numeric_limits<int32_t>::max()},
+         "--retention-score future: steps that count (default: all)");
+  AddChoice<std::optional<Rt::Age>, Rt::Age>(
+      app, "--age", &args->age, {{"next", Rt::Age::kNext}, {"code", Rt::Age::kCode}},
+      "A token's age at the next query, or one more as in the authors' code (default next)");
+  AddChoice<std::optional<Rt::Cadence>, Rt::Cadence>(
+      app, "--cadence", &args->cadence,
+      {{"chunk", Rt::Cadence::kChunk}, {"full", Rt::Cadence::kFull}},
+      "A cut after every chunk, or only when J + h slots are occupied (default chunk)");
 }
 
 void AddProtectionOptions(CLI::App* app, CacheArgs* args) {
@@ -111,7 +131,12 @@ Status CheckTaken(const CacheArgs& args, const PolicyInfo& info) {
       {"--score", args.score && !full && !fast},
       {"--min-gap", args.min_gap && !full && !fast},
       {"--ffn", args.ffn && !fast},
-      {"--preset", args.preset && !full && !fast},
+      {"--preset", args.preset && !full && !fast && !info.needs_gates},
+      {"--gates", !args.gates.empty() && !info.needs_gates},
+      {"--retention-score", args.retention_score && !info.needs_gates},
+      {"--horizon", args.horizon && !info.needs_gates},
+      {"--age", args.age && !info.needs_gates},
+      {"--cadence", args.cadence && !info.needs_gates},
       {"--sinks", protection.sinks && !info.evicts},
       {"--recent", protection.recent && !info.evicts},
       {"--pin-prompt", protection.pin_prompt && !info.evicts},
@@ -134,6 +159,12 @@ Status CheckTaken(const CacheArgs& args, const PolicyInfo& info) {
   if (args.neutral && args.reading != Cc::Reading::kD) {
     return Refused("--neutral", "expected with --reading D only");
   }
+  if (args.horizon && args.retention_score != Rt::Score::kFuture) {
+    return Refused("--horizon", "expected with --retention-score future only");
+  }
+  if (info.needs_gates && args.gates.empty()) {
+    return Refused("--gates", StrCat("policy '", info.name, "' needs a gate file, found none"));
+  }
   return Status::Ok();
 }
 
@@ -150,6 +181,9 @@ Status CheckPreset(const CacheArgs& args) {
       {"--score", args.score.has_value()},
       {"--min-gap", args.min_gap.has_value()},
       {"--ffn", args.ffn},
+      {"--retention-score", args.retention_score.has_value()},
+      {"--age", args.age.has_value()},
+      {"--cadence", args.cadence.has_value()},
   };
   for (const auto& [option, is_given] : given) {
     if (is_given) return Refused(option, "contradicts --preset published, which sets it");
@@ -165,6 +199,15 @@ CounterCausalOptions ResolveCounterCausal(const CacheArgs& args) {
   options.score = args.score.value_or(options.score);
   options.min_gap = args.min_gap.value_or(options.min_gap);
   options.ffn = args.ffn;
+  return options;
+}
+
+RetentionOptions ResolveRetention(const CacheArgs& args) {
+  RetentionOptions options;
+  options.score = args.retention_score.value_or(options.score);
+  options.horizon = args.horizon.value_or(options.horizon);
+  options.age = args.age.value_or(args.preset ? Rt::Age::kCode : options.age);
+  options.cadence = args.cadence.value_or(args.preset ? Rt::Cadence::kFull : options.cadence);
   return options;
 }
 
@@ -207,6 +250,8 @@ void AddCacheOptions(CLI::App* app, CacheArgs* args) {
   GroupNewOptions(app, "Cache");
   AddPolicyOptions(app, args);
   GroupNewOptions(app, "Policy");
+  AddRetentionOptions(app, args);
+  GroupNewOptions(app, "Policy retention");
   AddProtectionOptions(app, args);
   GroupNewOptions(app, "Protection (counts inside the budget)");
 }
@@ -227,6 +272,10 @@ Result<CacheSetup> ResolveCache(const CacheArgs& args) {
   setup.engine.policy.granularity = args.granularity;
   if (info.model_score != ModelScore::kNone) {
     setup.engine.policy.counter_causal = ResolveCounterCausal(args);
+  }
+  if (info.needs_gates) {
+    setup.engine.policy.retention = ResolveRetention(args);
+    KVBOUND_ASSIGN_OR_RETURN(setup.engine.gates, Gates::Load(args.gates));
   }
   setup.session.protection = args.protection;
   if (args.preset) setup.session.protection = {.sinks = 0, .recent = 0, .pin_prompt = false};

@@ -38,6 +38,11 @@ struct CacheArgs {
   std::optional<CounterCausalOptions::Score> score;
   std::optional<int32_t> min_gap;
   bool ffn = false;
+  std::string gates;
+  std::optional<RetentionOptions::Score> retention_score;
+  std::optional<int64_t> horizon;
+  std::optional<RetentionOptions::Age> age;
+  std::optional<RetentionOptions::Cadence> cadence;
 
   ProtectionOptions protection;
 };
@@ -53,7 +58,8 @@ struct CacheSetup {
 void AddModelOptions(CLI::App* app, ModelArgs* args);
 void AddCacheOptions(CLI::App* app, CacheArgs* args);
 
-// InvalidArgument, naming the option: one that the policy does not take, two that contradict.
+// InvalidArgument, naming the option: one that the policy does not take, two that contradict. Loads
+// the gates, whose errors name the file.
 Result<CacheSetup> ResolveCache(const CacheArgs& args);
 
 // Replaces setup->engine's budget and chunk by what fits setup->budget_bytes, if that was asked
