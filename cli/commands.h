@@ -21,6 +21,7 @@ struct Command {
 Command AddRun(CLI::App* app);
 Command AddPlan(CLI::App* app);
 Command AddPolicies(CLI::App* app);
+Command AddGates(CLI::App* app);
 
 // The whole program: `kvbound ARGUMENTS`.
 int Main(int argc, char** argv);

@@ -56,6 +56,7 @@ bool TakesValue(const CLI::App& app, const std::string& argument) {
   for (const CLI::App* command : app.get_subcommands({})) {
     const CLI::Option* option = command->get_option_no_throw(argument);
     if (option && option->get_items_expected_min() > 0) return true;
+    if (TakesValue(*command, argument)) return true;
   }
   return false;
 }
@@ -81,7 +82,7 @@ int Main(int argc, char** argv) {
                "kvbound");
   app.set_version_flag("--version", std::string("kvbound ") + kVersion);
   app.formatter(std::make_shared<HelpFormatter>());
-  const Command commands[] = {AddRun(&app), AddPlan(&app), AddPolicies(&app)};
+  const Command commands[] = {AddRun(&app), AddPlan(&app), AddPolicies(&app), AddGates(&app)};
   try {
     std::vector<std::string> arguments = Expand(app, argc, argv);
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them

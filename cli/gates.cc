@@ -1,0 +1,21 @@
+#include "cli/gates.h"
+
+#include <vector>
+
+#include "cli/logging.h"
+
+namespace kvbound::cli {
+
+Command AddGates(CLI::App* app) {
+  CLI::App* gates = app->add_subcommand("gates", "Retention gates: look at them");
+  const std::vector<Command> commands = {AddGatesShow(gates)};
+  return {gates, [commands] {
+            for (const Command& command : commands) {
+              if (command.app->parsed()) return command.run();
+            }
+            PrintError("gates: expected a subcommand, found none; see kvbound gates --help");
+            return kExitUsage;
+          }};
+}
+
+}  // namespace kvbound::cli
