@@ -5,7 +5,7 @@ help:
 	@echo "make demo     set-up, build, default model, and a bounded generation on real text"
 	@echo "make test     set-up, build and all fast tests       (make slow: the slow ones)"
 	@echo "make build    programs into build/                   (make bench: run the benchmarks)"
-	@echo "make models   fetch the default model into models/"
+	@echo "make models   fetch the default model into models/   (MODEL=qwen2.5-coder-0.5b: that one too)"
 	@echo "make asan     fast tests with address and undefined-behaviour checks"
 	@echo "make tsan     fast tests with thread checks"
 	@echo "make fuzz     each fuzz target for FUZZ_SECONDS (60)"
@@ -22,7 +22,7 @@ build: setup
 	@scripts/build.sh release
 
 models: setup
-	@scripts/fetch_model.sh
+	@scripts/fetch_model.sh smollm2-135m $(MODEL)
 
 demo: build models
 	@scripts/demo.sh
