@@ -14,6 +14,7 @@ help:
 
 PRESET ?= dev
 FUZZ_SECONDS ?= 60
+MODEL =
 
 setup:
 	@scripts/setup.sh

