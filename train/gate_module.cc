@@ -71,7 +71,7 @@ std::vector<float> FloatsOf(const Tensor& tensor) {
 Tensor Activate(GateActivation activation, const Tensor& x) {
   switch (activation) {
     case GateActivation::kGelu:
-      return torch::gelu(x, "tanh");
+      return torch::gelu(x, "none");
     case GateActivation::kRelu:
       return torch::relu(x);
     case GateActivation::kSilu:

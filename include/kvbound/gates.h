@@ -21,6 +21,7 @@ class Model;
 //
 //   log beta = logsigmoid(W_out act(W_n ... act(W_1 x + b_1) ... + b_n) + b_out)
 
+// gelu is the exact one, x * Phi(x).
 enum class GateActivation { kSilu, kGelu, kRelu };
 std::string_view GateActivationName(GateActivation activation);  // "silu", "gelu", "relu"
 
