@@ -36,6 +36,7 @@ class CaseFile {
   Status LoadArrays();
 
   const std::string& name() const { return name_; }
+  const std::filesystem::path& folder() const { return folder_; }
 
   // Fields of the header. A dot descends: "options.authors_keep.full".
   bool Has(std::string_view field) const;  // present and not null

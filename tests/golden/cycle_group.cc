@@ -9,12 +9,14 @@
 
 #include "base/strings.h"
 #include "golden/cycle_case.h"
+#include "golden/golden_gates.h"
 #include "golden/groups.h"
 
 namespace kvbound::golden {
 namespace {
 
 enum class Align { kNone, kAligned, kPublished };  // of counter-causal policies
+enum class Gated { kNo, kChunk, kOfficial };       // how gates cut
 
 // How a method of the reference is asked for here. A method that gets built is one line.
 struct Method {
@@ -27,6 +29,7 @@ struct Method {
   // The reference's score is our score times this.
   float score_sign = 1;
   ScoreTolerance tolerance = kExactScoreTolerance;
+  Gated gated = Gated::kNo;
 };
 
 Method Full(std::string_view method, Align align, Protection protection = {}) {
@@ -39,7 +42,11 @@ Method Fast(std::string_view method, Align align, Protection protection = {}) {
 }
 
 constexpr std::string_view kBaselineNotBuilt = "this baseline is not built yet";
-constexpr std::string_view kGatesNotBuilt = "retention gates are not built yet";
+
+Method Retention(std::string_view method, Gated gated) {
+  return {method, "retention", "", Align::kNone, {}, {true, false}, 1, kRetentionScoreTolerance,
+          gated};
+}
 
 const std::vector<Method>& Methods() {
   static const std::vector<Method> kMethods = {
@@ -59,8 +66,8 @@ const std::vector<Method>& Methods() {
       {"rkv", "", kBaselineNotBuilt},
       {"importance", "", kBaselineNotBuilt},
       {"h2o-standin", "", kBaselineNotBuilt},
-      {"retention-cycle", "", kGatesNotBuilt},
-      {"retention-official", "", kGatesNotBuilt},
+      Retention("retention-cycle", Gated::kChunk),
+      Retention("retention-official", Gated::kOfficial),
   };
   return kMethods;
 }
@@ -80,6 +87,11 @@ PolicyOptions PolicyOf(const Method& method) {
     policy.counter_causal->align = method.align == Align::kPublished
                                        ? CounterCausalOptions::Align::kPublished
                                        : CounterCausalOptions::Align::kAligned;
+  }
+  if (method.gated == Gated::kOfficial) {
+    policy.retention.emplace();
+    policy.retention->age = RetentionOptions::Age::kCode;
+    policy.retention->cadence = RetentionOptions::Cadence::kFull;
   }
   return policy;
 }
@@ -230,9 +242,13 @@ Status RunCycleCase(const CaseFile& file, const Subject& subject, CaseReport* re
   const Method& method = *FindMethod(name);
   KVBOUND_ASSIGN_OR_RETURN(const CycleCase c,
                            ReadCycleCase(file, subject.model->info(), method.arrays));
+  std::shared_ptr<const Gates> gates;
+  if (method.gated != Gated::kNo) {
+    KVBOUND_ASSIGN_OR_RETURN(gates, GatesOfCase(file, *subject.model));
+  }
   KVBOUND_ASSIGN_OR_RETURN(EngineAndSession run,
                            OpenSession(subject.model, subject.options, c.budget, c.chunk,
-                                       PolicyOf(method), method.protection));
+                                       PolicyOf(method), method.protection, 1, gates));
   // One more than expected shows that there are too many.
   const size_t max_cuts = c.refreshes.size() + c.forced_refreshes.size() + 1;
   KVBOUND_ASSIGN_OR_RETURN(const RecordedRun generated,

@@ -147,4 +147,18 @@ Result<Gates::Parts> GoldenGates(const CaseFile& file) {
   return parts;
 }
 
+Result<std::shared_ptr<const Gates>> GatesOfCase(const CaseFile& file, const Model& model) {
+  const auto read_parts = [&]() -> Result<Gates::Parts> {
+    if (file.Has("gate")) return GoldenGates(file);
+    KVBOUND_ASSIGN_OR_RETURN(const std::string name, file.Text("model"));
+    const std::string keep = name + "-keep";
+    KVBOUND_ASSIGN_OR_RETURN(const CaseFile beside,
+                             CaseFile::Read(file.folder() / (keep + ".json"), keep));
+    return GoldenGates(beside);
+  };
+  KVBOUND_ASSIGN_OR_RETURN(Gates::Parts parts, read_parts());
+  parts.base = DescribeBase(model);
+  return Gates::Make(std::move(parts));
+}
+
 }  // namespace kvbound::golden

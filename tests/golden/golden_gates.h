@@ -2,9 +2,11 @@
 #define KVBOUND_TESTS_GOLDEN_GOLDEN_GATES_H_
 
 #include <cstdint>
+#include <memory>
 
 #include "golden/case_file.h"
 #include "kvbound/gates.h"
+#include "kvbound/model.h"
 #include "kvbound/status.h"
 
 namespace kvbound::golden {
@@ -27,6 +29,9 @@ Gates::Parts MakeGoldenGates(const GateArguments& arguments);
 // The gates of a case, by the header field "gate": its arguments, and its first values as a check
 // of the generator.
 Result<Gates::Parts> GoldenGates(const CaseFile& file);
+
+// The gates that a case of `model` runs with: its own, or those of MODEL-keep.json beside it.
+Result<std::shared_ptr<const Gates>> GatesOfCase(const CaseFile& file, const Model& model);
 
 }  // namespace kvbound::golden
 

@@ -20,7 +20,7 @@ constexpr std::array kKinds = {
     Kind{"logits", "", RunLogitsCase, ""},
     Kind{"counter-causal", "keep_margin", RunScoresCase, ""},
     Kind{"retention", "losses_f64", nullptr, "training of retention gates is not built yet"},
-    Kind{"retention", "gate", nullptr, "retention gates are not built yet"},
+    Kind{"retention", "M", RunKeepCase, ""},
 };
 
 }  // namespace

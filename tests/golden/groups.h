@@ -34,6 +34,7 @@ Result<CaseKind> KindOf(const CaseFile& file);
 // The groups; each has a file of its own.
 Status RunLogitsCase(const CaseFile& file, const Subject& subject, CaseReport* report);
 Status RunScoresCase(const CaseFile& file, const Subject& subject, CaseReport* report);
+Status RunKeepCase(const CaseFile& file, const Subject& subject, CaseReport* report);
 Status RunCycleCase(const CaseFile& file, const Subject& subject, CaseReport* report);
 // Empty where RunCycleCase knows the method.
 std::string WhyCycleMethodIsSkipped(const std::string& method);

@@ -28,6 +28,7 @@ class ReplayedView : public CacheView, public SlotScorer {
   int64_t tokens_seen() const override { return n_slot(); }
   std::span<const Position> positions(int32_t) const override { return positions_; }
   std::span<const Token> tokens(int32_t) const override { return tokens_; }
+  std::span<const float> log_beta(int32_t, int32_t) const override { return {}; }
   Status ReadKeys(int32_t, int32_t, std::span<float>) const override {
     return Internal("a replayed sequence has no keys");
   }

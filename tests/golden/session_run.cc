@@ -18,6 +18,7 @@ RecordedCut Record(const CutEvent& event) {
   cut.tokens_seen = event.tokens_seen;
   cut.n_before = event.n_before;
   const auto n = static_cast<size_t>(event.n_before);
+  if (!event.log_beta.empty()) cut.log_beta.resize(event.n_set);
   std::vector<size_t> order(n);
   for (int32_t set = 0; set < event.n_set; ++set) {
     const size_t base = static_cast<size_t>(set) * n;
@@ -30,6 +31,7 @@ RecordedCut Record(const CutEvent& event) {
     for (const size_t slot : order) {
       positions.push_back(event.positions[slot].value);
       scores.push_back(event.scores[slot]);
+      if (!event.log_beta.empty()) cut.log_beta[set].push_back(event.log_beta[slot]);
       if (event.kept[slot] != 0) kept.push_back(event.positions[slot].value);
     }
   }
@@ -76,13 +78,14 @@ RowSummary Summarize(std::span<const float> row) {
 Result<EngineAndSession> OpenSession(const std::shared_ptr<const Model>& model,
                                      const RunnerOptions& runner, int32_t budget, int32_t chunk,
                                      const PolicyOptions& policy, Protection protection,
-                                     int32_t max_logit_rows) {
+                                     int32_t max_logit_rows, std::shared_ptr<const Gates> gates) {
   EngineOptions options;
   options.budget = budget;
   options.chunk = chunk;
   options.type_k = KvType::kF32;
   options.type_v = KvType::kF32;
   options.policy = policy;
+  options.gates = std::move(gates);
   options.attention = runner.attention;
   options.n_threads = runner.n_threads;
   options.max_logit_rows = max_logit_rows;

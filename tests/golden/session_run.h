@@ -27,6 +27,7 @@ struct RecordedCut {
   std::vector<std::vector<int32_t>> positions;  // [n_set][n_before]
   std::vector<std::vector<float>> scores;       // [n_set][n_before], higher = keep
   std::vector<std::vector<int32_t>> kept;       // [n_set][n_kept], positions
+  std::vector<std::vector<float>> log_beta;     // [n_set][n_before] of policies per head with gates
 };
 
 // A prompt and what followed it.
@@ -49,7 +50,8 @@ struct RunnerOptions {
 Result<EngineAndSession> OpenSession(const std::shared_ptr<const Model>& model,
                                      const RunnerOptions& runner, int32_t budget, int32_t chunk,
                                      const PolicyOptions& policy, Protection protection = {},
-                                     int32_t max_logit_rows = 1);
+                                     int32_t max_logit_rows = 1,
+                                     std::shared_ptr<const Gates> gates = nullptr);
 
 // Feeds `prompt` and then n_new - 1 tokens one by one: those of `forced` [n_new], or, where it
 // is empty, the most probable ones (end tokens are like any other). Cuts beyond `max_cuts` are

@@ -36,6 +36,11 @@ inline constexpr ScoreTolerance kFullScoreTolerance{5e-4, 5e-3};
 // One layer: no such slots.
 inline constexpr ScoreTolerance kFastScoreTolerance{5e-4, 5e-4};
 
+// log beta, and log beta times an age of a few hundred tokens. Seen between float32 and float64:
+// 8e-6 of log beta.
+inline constexpr double kLogBetaTolerance = 5e-5;
+inline constexpr ScoreTolerance kRetentionScoreTolerance{2e-3, 2e-3};
+
 // A policy that ranks by position alone, without rounding.
 inline constexpr ScoreTolerance kExactScoreTolerance{0, 0};
 
