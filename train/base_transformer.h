@@ -3,12 +3,16 @@
 
 #include <torch/torch.h>
 
+#include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kvbound/status.h"
 #include "model/hparams.h"
+#include "train/layer_ops.h"
 
 namespace kvbound::train {
 
@@ -19,7 +23,8 @@ using torch::Tensor;
 class BaseTransformer {
  public:
   // `dtype` is that of the weights and of every activation: kFloat, or kDouble to check gradients.
-  // Errors are those of opening a model; YaRN is refused (Unsupported).
+  // Another is refused
+  // (Unsupported); else errors are those of opening a model.
   static Result<std::unique_ptr<BaseTransformer>> Load(const std::string& gguf_path,
                                                        torch::Dtype dtype);
 
@@ -50,25 +55,31 @@ class BaseTransformer {
   const Tensor& head() const { return head_; }
 
  private:
-  // Matrices are [n_out, n_in]; undefined where the model has none.
+  // Matrices are [n_out, n_in]; undefined where the model has none. Products of one input are one.
   struct Layer {
-    Tensor attn_norm, q, k, v, q_bias, k_bias, v_bias, q_norm, k_norm, attn_out;
-    Tensor ffn_norm, ffn_gate, ffn_up, ffn_down;
+    Tensor attn_norm, qkv, qkv_bias, q_norm, k_norm, attn_out;
+    Tensor ffn_norm, gate_up, ffn_down;
   };
   friend class BaseLoader;
 
   BaseTransformer(HParams hparams, torch::Dtype dtype)
       : hparams_(std::move(hparams)), dtype_(dtype) {}
-  Tensor SplitHeads(const Tensor& x, const Tensor& norm, int64_t n_head) const;
-  Tensor Rotate(const Tensor& heads, const Tensor& positions) const;
+  RopeTable Table(const Tensor& positions) const;
+  Tensor SplitHeads(const Tensor& rows, const Tensor& norm, const RopeTable& table) const;
 
   HParams hparams_;
   torch::Dtype dtype_;
-  Tensor embedding_;    // [n_vocab, n_embd]
-  Tensor head_;         // [n_vocab, n_embd]
-  Tensor output_norm_;  // [n_embd]
-  Tensor frequencies_;  // f64 [n_rot / 2], radians per position
+  Tensor embedding_;      // [n_vocab, n_embd]
+  Tensor head_;           // [n_vocab, n_embd]
+  Tensor output_norm_;    // [n_embd]
+  Tensor frequencies_;    // f64 [n_rot / 2], radians per position
+  double magnitude_ = 1;  // of the rotated part (YaRN)
   std::vector<Layer> layers_;
+
+  mutable std::mutex table_mutex_;
+  mutable Tensor table_positions_;  // what the table was made for
+  mutable uint32_t table_version_ = 0;
+  mutable RopeTable table_;
 };
 
 }  // namespace kvbound::train
