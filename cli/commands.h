@@ -22,6 +22,7 @@ Command AddRun(CLI::App* app);
 Command AddPlan(CLI::App* app);
 Command AddPolicies(CLI::App* app);
 Command AddGates(CLI::App* app);
+Command AddInspect(CLI::App* app);
 
 // The whole program: `kvbound ARGUMENTS`.
 int Main(int argc, char** argv);

@@ -82,7 +82,8 @@ int Main(int argc, char** argv) {
                "kvbound");
   app.set_version_flag("--version", std::string("kvbound ") + kVersion);
   app.formatter(std::make_shared<HelpFormatter>());
-  const Command commands[] = {AddRun(&app), AddPlan(&app), AddPolicies(&app), AddGates(&app)};
+  const Command commands[] = {AddRun(&app), AddPlan(&app), AddPolicies(&app), AddGates(&app),
+                              AddInspect(&app)};
   try {
     std::vector<std::string> arguments = Expand(app, argc, argv);
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them

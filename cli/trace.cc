@@ -7,10 +7,13 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/report.h"
 #include "src/base/strings.h"
+#include "src/text/utf8.h"
 
 namespace kvbound::cli {
 namespace {
@@ -29,17 +32,44 @@ void AppendNumber(float value, std::string& out) {
 
 void AppendNumber(int64_t value, std::string& out) { out += std::to_string(value); }
 
+// [value of each slot]
+template <typename Append>
+void AppendList(std::span<const int32_t> slots, const Append& append, std::string& out) {
+  out += '[';
+  bool first = true;
+  for (const int32_t slot : slots) {
+    if (!std::exchange(first, false)) out += ',';
+    append(slot);
+  }
+  out += ']';
+}
+
 // ,"name":[value of each slot]
 template <typename Value>
 void AppendArray(const char* name, std::span<const int32_t> slots, const Value& value,
                  std::string& out) {
-  out += StrCat(",\"", name, "\":[");
-  bool first = true;
-  for (const int32_t slot : slots) {
-    if (!std::exchange(first, false)) out += ',';
-    AppendNumber(value(slot), out);
+  out += StrCat(",\"", name, "\":");
+  AppendList(
+      slots, [&](int32_t slot) { AppendNumber(value(slot), out); }, out);
+}
+
+// Four digits: pictures need no more, and a trace holds one for each head of each token.
+void AppendRounded(float value, std::string& out) {
+  if (!std::isfinite(value)) return AppendNumber(value, out);
+  char digits[32];
+  const auto end = std::to_chars(digits, digits + sizeof(digits), value, std::chars_format::general,
+                                 /*precision=*/4);
+  out.append(digits, end.ptr);
+}
+
+// Bytes that are no UTF-8 by themselves, as tokens that hold a part of a character, become a list
+// of numbers.
+void AppendText(std::string_view text, std::string& out) {
+  if (FindInvalidUtf8(text) == std::string_view::npos) {
+    out += nlohmann::json(text).dump();
+  } else {
+    out += nlohmann::json(std::vector<uint8_t>(text.begin(), text.end())).dump();
   }
-  out += ']';
 }
 
 // Slots for which `take` is true, in the order of their positions.
@@ -61,12 +91,31 @@ std::string SetName(Granularity granularity, int32_t set, int32_t n_kv_head) {
   return StrCat("\"layer\":", set / n_kv_head, ",\"kv_head\":", set % n_kv_head);
 }
 
-// The tokens of the positions from `from` on, which no cut has taken yet.
-void AppendNewTokens(std::span<const Position> positions, std::span<const Token> tokens,
-                     int64_t from, std::string& out) {
-  const auto is_new = [&](int32_t slot) { return positions[slot].value >= from; };
-  const auto token = [&](int32_t slot) { return int64_t{tokens[slot]}; };
-  AppendArray("new_tokens", SlotsInOrder(positions, is_new), token, out);
+// Slots of the positions from `from` on, in the order of their positions.
+std::vector<int32_t> NewSlots(std::span<const Position> positions, int64_t from) {
+  return SlotsInOrder(positions, [&](int32_t slot) { return positions[slot].value >= from; });
+}
+
+// The set whose slots a head's columns follow.
+int32_t SetOfHead(const CutEvent& event, int32_t head) {
+  if (event.granularity == Granularity::kShared) return 0;
+  return event.granularity == Granularity::kPerLayer ? head / event.n_kv_head : head;
+}
+
+// ,"log_beta":[[value of each new token] of each layer and kv_head], if there are any.
+void AppendLogBeta(const CutEvent& event, int64_t from, std::string& out) {
+  if (event.log_beta.empty()) return;
+  const size_t n = static_cast<size_t>(event.n_before);
+  const int32_t n_head = static_cast<int32_t>(event.log_beta.size() / n);
+  out += ",\"log_beta\":";
+  for (int32_t head = 0; head < n_head; ++head) {
+    const auto log_beta = event.log_beta.subspan(head * n, n);
+    const auto positions = event.positions.subspan(SetOfHead(event, head) * n, n);
+    out += head == 0 ? '[' : ',';
+    AppendList(
+        NewSlots(positions, from), [&](int32_t slot) { AppendRounded(log_beta[slot], out); }, out);
+  }
+  out += ']';
 }
 
 }  // namespace
@@ -92,9 +141,21 @@ void Trace::WriteLine(std::string line) {
 }
 
 void Trace::WriteHeader(const Engine& engine, const Session& session) {
-  nlohmann::ordered_json header = {{"type", "header"}, {"format", 1}};
+  nlohmann::ordered_json header = {{"type", "header"}, {"format", kTraceFormat}};
   header.update(RunRecord(engine, session));
+  tokenizer_ = engine.model().shared_tokenizer();
   WriteLine(Dump(header));
+}
+
+void Trace::AppendNewTokens(std::span<const int32_t> slots, std::span<const Token> tokens,
+                            std::string& line) const {
+  AppendArray(
+      "new_tokens", slots, [&](int32_t slot) { return int64_t{tokens[slot]}; }, line);
+  const auto text = [&](int32_t slot) {
+    AppendText(tokenizer_->Piece(tokens[slot], /*render_special=*/true), line);
+  };
+  line += ",\"new_texts\":";
+  AppendList(slots, text, line);
 }
 
 void Trace::WriteCut(const CutEvent& event) {
@@ -102,7 +163,8 @@ void Trace::WriteCut(const CutEvent& event) {
       StrCat("{\"type\":\"cut\",\"cut\":", n_cuts_++, ",\"tokens_seen\":", event.tokens_seen,
              ",\"n_before\":", event.n_before, ",\"n_kept\":", event.n_kept);
   const size_t n = static_cast<size_t>(event.n_before);
-  AppendNewTokens(event.positions.first(n), event.tokens.first(n), n_written_, line);
+  AppendNewTokens(NewSlots(event.positions.first(n), n_written_), event.tokens.first(n), line);
+  AppendLogBeta(event, n_written_, line);
   n_written_ = event.tokens_seen;
   line += ",\"sets\":[";
   for (int32_t set = 0; set < event.n_set; ++set) {
@@ -133,7 +195,7 @@ void Trace::WriteReset() {
 
 void Trace::WriteEnd(const Session& session, int32_t n_kv_head) {
   std::string line = StrCat("{\"type\":\"end\",\"tokens_seen\":", session.stats().tokens_seen);
-  AppendNewTokens(session.positions(0), session.tokens(0), n_written_, line);
+  AppendNewTokens(NewSlots(session.positions(0), n_written_), session.tokens(0), line);
   line += ",\"sets\":[";
   for (int32_t set = 0; set < session.n_set(); ++set) {
     const auto positions = session.positions(set);

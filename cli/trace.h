@@ -4,12 +4,17 @@
 #include <cstdint>
 #include <fstream>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "kvbound/session.h"
 #include "kvbound/status.h"
+#include "kvbound/tokenizer.h"
 
 namespace kvbound::cli {
+
+// The format that Trace writes. 2 added `new_texts` and `log_beta`.
+inline constexpr int kTraceFormat = 2;
 
 // Writes what every cut kept and dropped, one JSON object a line. docs/trace.md has the format.
 class Trace {
@@ -19,6 +24,7 @@ class Trace {
 
   // The first line: everything needed to read the others.
   void WriteHeader(const Engine& engine, const Session& session);
+  // REQUIRES: WriteHeader.
   void WriteCut(const CutEvent& event);
   // The conversation was cleared: positions start again at 0.
   void WriteReset();
@@ -31,10 +37,14 @@ class Trace {
  private:
   explicit Trace(std::string path) : path_(std::move(path)) {}
   void WriteLine(std::string line);
+  // The ids and texts of the tokens at `slots`, which no line has told yet.
+  void AppendNewTokens(std::span<const int32_t> slots, std::span<const Token> tokens,
+                       std::string& line) const;
 
   std::string path_;
   std::ofstream out_;
   Status status_;
+  std::shared_ptr<const Tokenizer> tokenizer_;  // since WriteHeader
   int64_t n_cuts_ = 0;
   int64_t n_written_ = 0;  // positions whose token has been written
 };

@@ -1,0 +1,20 @@
+# cmake -D OUT=FILE.cc -D HTML=... -D CSS=... -D JS=A.js,B.js -P embed.cmake
+# Writes a source file that holds the bytes of these files (cli/inspect_assets.h).
+function(append_asset name)
+  set(bytes "")
+  foreach(file ${ARGN})
+    file(READ "${file}" hex HEX)
+    string(APPEND bytes "${hex}")
+  endforeach()
+  string(REGEX REPLACE "(................................)" "\\1\n" bytes "${bytes}")
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "\\\\x\\1" bytes "${bytes}")
+  string(REGEX REPLACE "([^\n]+)\n?" "    \"\\1\"\n" bytes "${bytes}")
+  set(source "${source}const std::string_view ${name} =\n${bytes};\n" PARENT_SCOPE)
+endfunction()
+
+string(REPLACE "," ";" scripts "${JS}")
+set(source "#include \"cli/inspect_assets.h\"\n\nnamespace kvbound::cli {\n")
+append_asset(kInspectHtml "${HTML}")
+append_asset(kInspectCss "${CSS}")
+append_asset(kInspectJs ${scripts})
+file(WRITE "${OUT}" "${source}}  // namespace kvbound::cli\n")

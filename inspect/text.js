@@ -1,0 +1,108 @@
+// The text, each token coloured by a level in [0, 1].
+
+const textColours = [
+  ...(hasGates ? [["retention", "retention in the chosen head"],
+    ["mean", "mean retention over all heads"]] : []),
+  ...(run.nSet > 1 ? [["held", run.nSet === run.nLayer ? "share of layers that hold it"
+    : "share of heads that hold it"]] : []),
+  ["kept", run.nSet > 1 ? "kept or evicted in the chosen head" : "kept or evicted"],
+];
+
+let textSpans = [];
+
+function buildText() {
+  const box = byId("text");
+  for (let i = 0; i < run.n; ++i) {
+    const text = run.vocab[run.tokens[i]].text;
+    const span = element("span");
+    span.dataset.i = i;
+    if (typeof text === "string" && text !== "" && visible(text) === text) {
+      span.textContent = text;
+    } else {
+      span.append(element("i", {textContent: tokenName(i)}));
+    }
+    box.append(span);
+    if (typeof text === "string" && text.endsWith("\n")) box.append("\n");
+    textSpans.push(span);
+  }
+}
+
+// Level of each shown token after the chosen cut; NaN where it is not known.
+function textLevels(state) {
+  const levels = new Float32Array(run.n);
+  const t = run.seen[state.cut];
+  const add = (value, n) => {
+    for (let i = 0; i < run.n && run.first + i < t; ++i) levels[i] += value(i) / n;
+  };
+  const retention = (rates) => (i) => Math.exp(-rates[i] * (t - run.first - i));
+  if (state.colour === "retention") add(retention(rateRow(state.layer, state.head)), 1);
+  if (state.colour === "mean") for (const rates of run.rates) add(retention(rates), run.rates.length);
+  if (state.colour === "held") {
+    for (let set = 0; set < run.nSet; ++set) {
+      add((i) => run.gone[set][i] > state.cut ? 1 : 0, run.nSet);
+    }
+  }
+  return levels;
+}
+
+function drawText(state) {
+  const t = run.seen[state.cut];
+  const set = setOf(state.layer, state.head);
+  const levels = textLevels(state);
+  const ground = themeColour("--card");
+  for (let i = 0; i < run.n; ++i) {
+    const later = run.first + i >= t;
+    const held = isHeld(set, i, state.cut);
+    const style = textSpans[i].style;
+    if (state.colour === "kept") {
+      textSpans[i].className = later ? "later" : held ? "" : "gone";
+      style.background = held && !later ? tint(.38) : "";
+      style.color = "";
+      continue;
+    }
+    textSpans[i].className = later ? "later" : held ? "held" : "";
+    style.background = levels[i] > .004 ? tint(levels[i]) : "";
+    style.color = levels[i] > .62 ? ground : "";
+  }
+  drawTextLegend(state);
+}
+
+function drawTextLegend(state) {
+  const legend = byId("text-legend");
+  legend.replaceChildren();
+  if (state.colour === "kept") {
+    legend.append(swatches([.38]), "kept", swatches([0]), "evicted (grey)");
+  } else {
+    legend.append("0", swatches([0, .2, .4, .6, .8, 1]), "1",
+      element("span", {className: "line"}), run.nSet > 1 ? "underlined: held by the chosen head" : "underlined: held");
+  }
+  if (run.seen[state.cut] < run.end) legend.append("\u00b7 faint: not read yet");
+}
+
+function swatches(levels) {
+  return element("span", {className: "swatch"}, ...levels.map((level) => {
+    const box = element("span");
+    box.style.background = tint(level);
+    return box;
+  }));
+}
+
+function textTip(i, state) {
+  const set = setOf(state.layer, state.head);
+  const lines = [`${tokenName(i)} \u00b7 id ${run.vocab[run.tokens[i]].id} \u00b7 position ${grouped(run.first + i)}`];
+  const age = run.seen[state.cut] - run.first - i;
+  if (age <= 0) return lines.concat("not read yet at this cut").join("\n");
+  if (hasGates) {
+    const rate = rateRow(state.layer, state.head)[i];
+    lines.push(isNaN(rate) ? "log \u03b2 not known: no cut came after it"
+      : `log \u03b2 ${(-rate).toPrecision(3)}, retention ${Math.exp(-rate * age).toFixed(3)} at age ${grouped(age)}`);
+  }
+  const gone = goneAt(set, i);
+  lines.push(gone === Infinity ? "kept to the end" : `evicted at ${grouped(gone)} tokens, aged ${grouped(gone - run.first - i)}`);
+  if (run.nSet > 1) {
+    let holders = 0;
+    for (let s = 0; s < run.nSet; ++s) if (isHeld(s, i, state.cut)) ++holders;
+    lines.push(`held by ${holders} of ${run.nSet} ${run.nSet === run.nLayer ? "layers" : "heads"} after this cut`);
+  }
+  return lines.join("\n");
+}
