@@ -4,7 +4,6 @@
 #include <fstream>
 #include <iostream>
 
-#include "cli/spin_limit.h"
 #include "golden/print.h"
 #include "golden/run_cases.h"
 
@@ -62,7 +61,6 @@ int Run(const CommandLine& command) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  kvbound::LimitOpenMpSpinning(argv);
   CommandLine command;
   std::string cases;
   std::vector<std::string> models;
