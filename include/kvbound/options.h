@@ -56,7 +56,7 @@ struct EngineOptions {
   std::shared_ptr<const Gates> gates;
   // -- performance
   AttentionPath attention = AttentionPath::kAuto;
-  int32_t n_threads = 0;  // 0: as many as the process may use (affinity and CPU quota)
+  int32_t n_threads = 0;  // at most; 0: as many as the process may use (affinity and CPU quota)
   // -- memory
   int32_t max_logit_rows = 0;  // logit rows that one forward pass can return; 0: n_seq
 };
