@@ -36,6 +36,9 @@ Status RunLogitsCase(const CaseFile& file, const Subject& subject, CaseReport* r
 Status RunScoresCase(const CaseFile& file, const Subject& subject, CaseReport* report);
 Status RunKeepCase(const CaseFile& file, const Subject& subject, CaseReport* report);
 Status RunCycleCase(const CaseFile& file, const Subject& subject, CaseReport* report);
+Status RunTrainCase(const CaseFile& file, const Subject& subject, CaseReport* report);
+// Empty where this build can train gates.
+std::string WhyTrainCaseIsSkipped();
 // Empty where RunCycleCase knows the method.
 std::string WhyCycleMethodIsSkipped(const std::string& method);
 

@@ -41,6 +41,10 @@ inline constexpr ScoreTolerance kFastScoreTolerance{5e-4, 5e-4};
 inline constexpr double kLogBetaTolerance = 5e-5;
 inline constexpr ScoreTolerance kRetentionScoreTolerance{2e-3, 2e-3};
 
+// Losses, gradients and logits of training, as vectors and relative to their length. Seen between
+// float32 and float64: 1e-6.
+inline constexpr double kTrainTolerance = 1e-4;
+
 // A policy that ranks by position alone, without rounding.
 inline constexpr ScoreTolerance kExactScoreTolerance{0, 0};
 
