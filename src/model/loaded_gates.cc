@@ -1,5 +1,6 @@
 #include "model/loaded_gates.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -23,8 +24,8 @@ ggml_type ToGgmlType(GateType type) {
 
 Status CheckSize(const Gates& gates, const char* what, int64_t expected, int64_t found) {
   if (expected == found) return Status::Ok();
-  return InvalidArgument(StrCat("gates ", gates.path(), ": expected ", what, " ", expected,
-                                " as in the model, found ", found));
+  return InvalidArgument(StrCat(gates.path().empty() ? "gates" : gates.path(), ": expected ", what,
+                                " ", expected, " as in the model, found ", found));
 }
 
 }  // namespace
@@ -81,8 +82,8 @@ Status LoadedGates::Place(ggml_backend_buffer_type_t type, Weights::Mode mode) {
   }
   buffer_.reset(ggml_backend_buft_alloc_buffer(type, bytes_));
   if (buffer_ == nullptr) {
-    return OutOfBudget(StrCat("gates ", gates_->path(), ": no room for ", bytes_, " bytes in ",
-                              ggml_backend_buft_name(type)));
+    return OutOfBudget(
+        StrCat("gates: no room for ", bytes_, " bytes in ", ggml_backend_buft_name(type)));
   }
   ggml_backend_buffer_set_usage(buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
   ggml_tallocr place = ggml_tallocr_new(buffer_.get());

@@ -34,13 +34,17 @@ constexpr KvType kTypes[] = {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::
                              KvType::kQ4_0};
 constexpr int32_t kChunks[] = {1, 3, 8, 32};
 
-// Every policy, `random` at every granularity.
+bool TakesGranularity(const std::string& policy) {
+  return policy == "random" || policy == "retention";
+}
+
+// Every policy, at every granularity if it can choose.
 std::vector<PolicyOptions> Policies() {
   std::vector<PolicyOptions> policies;
   for (const PolicyInfo& info : ListPolicies()) {
     PolicyOptions options;
     options.name = info.name;
-    if (info.name != "random") {
+    if (!TakesGranularity(info.name)) {
       policies.push_back(options);
       continue;
     }
@@ -58,7 +62,7 @@ std::vector<Case> Cases() {
     for (int32_t chunk : kChunks) {
       for (KvType type : kTypes) cases.push_back({policy, chunk, type, type});
     }
-    if (policy.name != "counter-causal-fast" && policy.name != "random") continue;
+    if (policy.name != "counter-causal-fast" && !TakesGranularity(policy.name)) continue;
     for (KvType k : kTypes) {
       for (KvType v : kTypes) {
         if (k != v) cases.push_back({policy, 8, k, v});

@@ -13,6 +13,7 @@
 #include "testing/expect_refused.h"
 #include "testing/malloc_counter.h"
 #include "testing/tiny_engine.h"
+#include "testing/tiny_gates.h"
 
 namespace kvbound::testing {
 namespace {
@@ -36,6 +37,13 @@ struct Loaded {
 const Loaded& Wide() {
   static const Loaded loaded;
   return loaded;
+}
+
+EngineOptions WideEngine(const std::string& policy, int32_t budget, int32_t chunk) {
+  static const std::shared_ptr<const Gates> gates = MakeTinyGates(*Wide().model);
+  EngineOptions options = ExactEngine(policy, budget, chunk);
+  options.gates = gates;
+  return options;
 }
 
 void ExpectSamePlans(const MemoryPlan& planned, const MemoryPlan& found, const std::string& what) {
@@ -82,7 +90,7 @@ TEST(MemoryTest, PlanIsAllocatedForEveryPolicyAndTypePair) {
   for (const PolicyInfo& policy : ListPolicies()) {
     for (const KvType k : kTypes) {
       for (const KvType v : kTypes) {
-        EngineOptions options = ExactEngine(policy.name, 24, 7);
+        EngineOptions options = WideEngine(policy.name, 24, 7);
         options.type_k = k;
         options.type_v = v;
         ExpectPlanHolds(options, Describe(options));
@@ -96,7 +104,7 @@ TEST(MemoryTest, PlanIsAllocatedForManyShapes) {
     for (const int32_t budget : {2, 40, 97}) {
       for (const int32_t chunk : {1, 33}) {
         for (const int32_t n_seq : {1, 5}) {
-          EngineOptions options = ExactEngine(policy, budget, chunk);
+          EngineOptions options = WideEngine(policy, budget, chunk);
           options.type_k = options.type_v = KvType::kF16;
           options.n_seq = n_seq;
           options.max_logit_rows = chunk / 2;
@@ -114,7 +122,7 @@ TEST(MemoryTest, PlanIsAllocatedForBothAttentionPathsAndWeights) {
         ModelOptions weights;
         weights.dequantize_f32 = f32;
         weights.mmap = mmap;
-        EngineOptions options = ExactEngine("counter-causal-fast", 30, 10);
+        EngineOptions options = WideEngine("counter-causal-fast", 30, 10);
         options.attention = path;
         const auto planned = PlanMemory(Wide().path, weights, options);
         ASSERT_TRUE(planned.ok()) << planned.status();
@@ -129,22 +137,48 @@ TEST(MemoryTest, PlanIsAllocatedForBothAttentionPathsAndWeights) {
 }
 
 TEST(MemoryTest, TotalsAreSums) {
-  const auto plan = PlanMemory(Wide().path, {}, ExactEngine("random", 64, 16));
+  const auto plan = PlanMemory(Wide().path, {}, WideEngine("random", 64, 16));
   ASSERT_TRUE(plan.ok());
   uint64_t sum = 0;
   for (const MemoryPart& part : plan->parts) sum += part.bytes;
   EXPECT_EQ(plan->total_bytes(), sum);
   EXPECT_EQ(plan->total_without_weights_bytes(), sum - plan->part_bytes("weights"));
+  EXPECT_EQ(plan->part_bytes("log beta") + plan->part_bytes("gates"), 0u);
   EXPECT_EQ(plan->part_bytes("no such part"), 0u);
   // 2 layers, 2 kv_heads, 80 slots up to the next group of 32, 32 values of f32.
   EXPECT_EQ(plan->part_bytes("K"), 2u * 2 * 96 * 32 * 4);
   EXPECT_EQ(plan->part_bytes("V"), plan->part_bytes("K"));
 }
 
+TEST(MemoryTest, GatesAddTheirWeightsAndAColumn) {
+  const auto plan = PlanMemory(Wide().path, {}, WideEngine("retention", 64, 16));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->part_bytes("log beta"), 2u * 2 * 96 * 4);
+  EXPECT_GE(plan->part_bytes("gates"), WideEngine("retention", 64, 16).gates->weight_bytes() / 2);
+  EXPECT_EQ(plan->total_without_weights_bytes(),
+            plan->total_bytes() - plan->part_bytes("weights") - plan->part_bytes("gates"));
+}
+
+TEST(MemoryTest, APolicyThatNeedsGatesIsRefusedWithoutOrWithThoseOfAnotherModel) {
+  EngineOptions options = ExactEngine("retention", 16, 4);
+  ExpectRefused(PlanMemory(Wide().path, {}, options).status(), {"retention", "gates"});
+  ExpectRefused(Engine::Create(Wide().model, options).status(), {"retention", "gates"});
+  options.gates = MakeTinyGates(*LoadTiny(MakeTinyModel()));
+  ExpectRefused(PlanMemory(Wide().path, {}, options).status(), {"width", "64", "32"});
+  ExpectRefused(Engine::Create(Wide().model, options).status(), {"64", "32"});
+  TinyModelOptions twin;
+  twin.head_dim = 32;
+  twin.n_embd = 64;
+  twin.n_ff = 64;
+  twin.seed = 2;
+  options.gates = MakeTinyGates(*LoadTiny(MakeTinyModel(twin)));
+  ExpectRefused(Engine::Create(Wide().model, options).status(), {"norm"});
+}
+
 TEST(MemoryTest, FitBudgetGivesTheLargestBudget) {
   for (const char* policy : {"window", "random", "counter-causal-fast"}) {
     for (const bool fixed_chunk : {false, true}) {
-      const EngineOptions options = ExactEngine(policy, 512, 16);
+      const EngineOptions options = WideEngine(policy, 512, 16);
       for (const uint64_t bytes : {uint64_t{1} << 20, uint64_t{3000000}}) {
         const auto fit = FitBudget(Wide().path, {}, options, bytes, fixed_chunk);
         ASSERT_TRUE(fit.ok()) << fit.status();
@@ -163,7 +197,7 @@ TEST(MemoryTest, FitBudgetGivesTheLargestBudget) {
 }
 
 TEST(MemoryTest, FitBudgetLeavesRoomForTheLogitRows) {
-  EngineOptions options = ExactEngine("window", 512, 16);
+  EngineOptions options = WideEngine("window", 512, 16);
   options.max_logit_rows = 10;
   const auto fit = FitBudget(Wide().path, {}, options, 4000000, false);
   ASSERT_TRUE(fit.ok()) << fit.status();
@@ -171,7 +205,7 @@ TEST(MemoryTest, FitBudgetLeavesRoomForTheLogitRows) {
 }
 
 TEST(MemoryTest, FitBudgetNamesTheLeastBytes) {
-  const auto fit = FitBudget(Wide().path, {}, ExactEngine("window", 512, 16), 1000, false);
+  const auto fit = FitBudget(Wide().path, {}, WideEngine("window", 512, 16), 1000, false);
   EXPECT_EQ(fit.status().code(), StatusCode::kOutOfBudget);
   ExpectRefused(fit.status(), {"1000", "at least"});
 }
@@ -183,12 +217,12 @@ TEST(MemoryTest, TooSmallABudgetIsRefused) {
     ExpectRefused(Engine::Create(Wide().model, options).status(), words);
     ExpectRefused(PlanMemory(Wide().path, {}, options).status(), words);
   };
-  expect_refused(ExactEngine("window", 1, 4), {"budget", "at least 2", "1"});
-  expect_refused(ExactEngine("window", -5, 4), {"budget", "-5"});
-  expect_refused(ExactEngine("window", 8, 0), {"chunk", "at least 1", "0"});
-  expect_refused(ExactEngine("window", 2000000000, 2000000000), {"budget", "chunk"});
-  expect_refused(ExactEngine("no-such-policy", 8, 4), {"no-such-policy", "counter-causal"});
-  EngineOptions options = ExactEngine("window", 8, 4);
+  expect_refused(WideEngine("window", 1, 4), {"budget", "at least 2", "1"});
+  expect_refused(WideEngine("window", -5, 4), {"budget", "-5"});
+  expect_refused(WideEngine("window", 8, 0), {"chunk", "at least 1", "0"});
+  expect_refused(WideEngine("window", 2000000000, 2000000000), {"budget", "chunk"});
+  expect_refused(WideEngine("no-such-policy", 8, 4), {"no-such-policy", "counter-causal"});
+  EngineOptions options = WideEngine("window", 8, 4);
   options.n_seq = 0;
   expect_refused(options, {"n_seq"});
   options.n_seq = 1;
@@ -201,7 +235,7 @@ TEST(MemoryTest, TooSmallABudgetIsRefused) {
 
 TEST(MemoryTest, ProtectionThatFillsTheBudgetIsRefused) {
   for (const char* policy : {"window", "streaming", "random", "counter-causal"}) {
-    const auto engine = MakeEngine(Wide().model, ExactEngine(policy, 8, 4));
+    const auto engine = MakeEngine(Wide().model, WideEngine(policy, 8, 4));
     ExpectRefused(engine->NewSession(Protected(4, 4)).status(), {"protected", "8", "sinks 4"});
     ExpectRefused(engine->NewSession(Protected(-1, 0)).status(), {"sinks", "-1"});
     const auto session = MakeSession(*engine, Protected(4, 1));
@@ -211,7 +245,7 @@ TEST(MemoryTest, ProtectionThatFillsTheBudgetIsRefused) {
     EXPECT_TRUE(session->Pin({Position{4}, Position{6}}).ok());
   }
   // The gap forces slots to stay.
-  EngineOptions options = ExactEngine("counter-causal", 8, 4);
+  EngineOptions options = WideEngine("counter-causal", 8, 4);
   options.policy.counter_causal.emplace().min_gap = 7;
   const auto engine = MakeEngine(Wide().model, options);
   ExpectRefused(engine->NewSession(Protected(0, 0)).status(), {"protected", "8"});
@@ -219,10 +253,12 @@ TEST(MemoryTest, ProtectionThatFillsTheBudgetIsRefused) {
 
 TEST(MemoryTest, TypePairsThatDoNotFitAreRefusedByName) {
   const std::string narrow = MakeTinyModel().Write();  // head size 8
+  const std::shared_ptr<const Gates> narrow_gates = MakeTinyGates(**Model::Load(narrow, {}));
   for (const PolicyInfo& policy : ListPolicies()) {
     for (const KvType k : kTypes) {
       for (const KvType v : kTypes) {
         EngineOptions options = ExactEngine(policy.name, 16, 4);
+        options.gates = narrow_gates;
         options.type_k = k;
         options.type_v = v;
         const bool k_block = k == KvType::kQ8_0 || k == KvType::kQ4_0;
@@ -236,7 +272,7 @@ TEST(MemoryTest, TypePairsThatDoNotFitAreRefusedByName) {
       }
     }
   }
-  EngineOptions options = ExactEngine("window", 16, 4);
+  EngineOptions options = WideEngine("window", 16, 4);
   options.type_v = KvType::kQ8_0;
   options.attention = AttentionPath::kPlain;
   ExpectRefused(Engine::Create(Wide().model, options).status(), {"plain", "q8_0"});
@@ -245,7 +281,7 @@ TEST(MemoryTest, TypePairsThatDoNotFitAreRefusedByName) {
 TEST(MemoryTest, ASessionThatNeedsMoreThanItsEngineIsRefused) {
   SessionOptions options;
   options.policy.emplace().name = "random";
-  const auto engine = MakeEngine(Wide().model, ExactEngine("window", 8, 4));
+  const auto engine = MakeEngine(Wide().model, WideEngine("window", 8, 4));
   ExpectRefused(engine->NewSession(options).status(), {"random", "window"});
   options.policy->name = "counter-causal-fast";
   ExpectRefused(engine->NewSession(options).status(), {"counter-causal-fast", "window"});
@@ -262,7 +298,7 @@ TEST(MemoryTest, ACycleAllocatesNothing) {
   if (!AllocationCounterWorks()) GTEST_SKIP() << "sanitizers have their own operator new";
   constexpr int32_t kChunk = 8;
   for (const PolicyInfo& info : ListPolicies()) {
-    EngineOptions options = ExactEngine(info.name, 60, kChunk);  // a cycle crosses a slot group
+    EngineOptions options = WideEngine(info.name, 60, kChunk);  // a cycle crosses a slot group
     options.n_threads = 2;
     if (!info.evicts) options.budget = 400;
     const auto engine = MakeEngine(Wide().model, options);
@@ -290,7 +326,7 @@ TEST(MemoryTest, ACycleAllocatesNothing) {
 
 TEST(MemoryTest, ABatchAllocatesNothing) {
   if (!AllocationCounterWorks()) GTEST_SKIP() << "sanitizers have their own operator new";
-  EngineOptions options = ExactEngine("counter-causal-fast", 20, 4);
+  EngineOptions options = WideEngine("counter-causal-fast", 20, 4);
   options.n_seq = 4;
   options.n_threads = 2;
   const auto engine = MakeEngine(Wide().model, options);

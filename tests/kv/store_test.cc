@@ -64,6 +64,26 @@ std::vector<float> Decode(ggml_type type, const std::vector<uint8_t>& bytes, int
   return row;
 }
 
+float LogBeta(int32_t seq, int32_t head, Position position) {
+  return -static_cast<float>((seq * 101 + head) * 10007 + position.value);
+}
+
+void WriteLogBeta(KvStore& store, int32_t seq, int32_t t) {
+  const KvLayout& l = store.layout();
+  const int32_t heads_per_set = l.n_layer * l.n_kv_head / store.n_set(seq);
+  for (int32_t layer = 0; layer < l.n_layer; ++layer) {
+    std::vector<float> values;
+    for (int32_t slot = store.n(seq) - t; slot < store.n(seq); ++slot) {
+      for (int32_t kv_head = 0; kv_head < l.n_kv_head; ++kv_head) {
+        const int32_t head = layer * l.n_kv_head + kv_head;
+        const Position position = store.positions(seq, head / heads_per_set)[slot];
+        values.push_back(LogBeta(seq, head, position));
+      }
+    }
+    store.WriteLogBeta(seq, layer, values);
+  }
+}
+
 // Writes the rows of slots [n - t, n), as a forward pass does after Append.
 void WriteRows(const KvStore& store, int32_t seq, int32_t t) {
   const KvLayout& l = store.layout();
@@ -126,7 +146,9 @@ void ExpectEqual(const KvStore& store, const Model& model) {
       ASSERT_TRUE(store.ReadKeys(seq, layer, kv_head, keys).ok());
       ASSERT_TRUE(store.ReadValues(seq, layer, kv_head, values).ok());
       const auto positions = store.positions(seq, head * n_set / n_head);
+      const auto log_beta = store.log_beta(seq, layer, kv_head);
       for (int32_t slot = 0; slot < n; ++slot) {
+        ASSERT_EQ(log_beta[slot], LogBeta(seq, head, positions[slot]));
         const auto expect_row = [&](Kind kind, ggml_type type, const std::vector<float>& rows) {
           const auto row = Row(kind, seq, head, positions[slot], l.head_dim);
           const auto decoded = Decode(type, Encode(type, row), l.head_dim);
@@ -211,6 +233,7 @@ TEST_P(StoreModelTest, RandomAppendsAndCutsMatchAMap) {
   layout.granularity = GetParam().granularity;
   layout.n_hidden = GetParam().n_hidden;
   layout.type_hidden = KvType::kF16;
+  layout.log_beta = true;
   const auto store = MakeStore(layout);
   Model model;
   model.seqs.resize(layout.n_seq);
@@ -231,6 +254,7 @@ TEST_P(StoreModelTest, RandomAppendsAndCutsMatchAMap) {
       }
       sequence.next.value += t;
       WriteRows(*store, seq, t);
+      WriteLogBeta(*store, seq, t);
     }
     if (store->n(seq) > layout.budget || step % 7 == 0) {
       const int32_t most = std::min(store->n(seq), layout.budget);
@@ -256,10 +280,12 @@ TEST(KvStoreTest, AllocatesThePlanToTheByte) {
         layout.n_hidden = c.n_hidden;
         layout.n_seq = n_seq;
         layout.head_dim = head_dim;
+        layout.log_beta = n_seq == 5;
         const auto store = MakeStore(layout);
         EXPECT_EQ(store->allocated_k_bytes(), layout.k_bytes());
         EXPECT_EQ(store->allocated_v_bytes(), layout.v_bytes());
         EXPECT_EQ(store->allocated_hidden_bytes(), layout.hidden_bytes());
+        EXPECT_EQ(store->allocated_log_beta_bytes(), layout.log_beta_bytes());
         EXPECT_EQ(store->allocated_host_bytes(), layout.host_bytes());
       }
     }

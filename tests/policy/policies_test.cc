@@ -102,7 +102,7 @@ std::vector<Cycle> AllCycles() {
     if (!info.evicts) continue;
     for (const int32_t budget : {2, 8, 21}) {
       for (const int32_t chunk : {1, 3, 7, 32}) {
-        if (info.name != "random") {
+        if (info.name != "random" && info.name != "retention") {
           cycles.push_back({info.name, info.granularity, budget, chunk});
           continue;
         }
@@ -128,7 +128,7 @@ class PolicyCycleTest : public ::testing::TestWithParam<Cycle> {
   Run RunCycle(int64_t n, SlotOrder order, const ProtectedSpans* pinned = nullptr) {
     const Cycle& c = GetParam();
     PolicyOptions options = Named(c.policy);
-    if (c.policy == "random") options.granularity = c.granularity;
+    if (c.policy == "random" || c.policy == "retention") options.granularity = c.granularity;
     const auto policy = MustMake(options);
     FakeScorer scorer([](Position p, Token) { return std::sin(static_cast<float>(p.value)); });
     const bool scored = policy->Info().model_score != ModelScore::kNone;

@@ -32,8 +32,9 @@ TEST(RegistryTest, ListsEveryPolicyOnceAndMakesIt) {
     EXPECT_FALSE(info.paper.empty());
     EXPECT_EQ(MustMake(Named(info.name.c_str()))->Info().name, info.name);
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"none", "window", "streaming", "random",
-                                             "counter-causal", "counter-causal-fast"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"none", "window", "streaming", "random", "counter-causal",
+                                      "counter-causal-fast", "retention"}));
 }
 
 TEST(RegistryTest, TheDefaultIsFastCounterCausal) {
@@ -54,6 +55,7 @@ TEST(RegistryTest, AnUnknownNameIsRefusedWithTheKnownOnes) {
 TEST(RegistryTest, AParameterThatAPolicyDoesNotTakeIsRefusedByName) {
   for (const PolicyInfo& info : ListPolicies()) {
     const bool random = info.name == "random";
+    const bool retention = info.name == "retention";
     const bool counter_causal = info.name.starts_with("counter-causal");
     PolicyOptions options = Named(info.name.c_str());
     options.seed = 1;
@@ -64,7 +66,7 @@ TEST(RegistryTest, AParameterThatAPolicyDoesNotTakeIsRefusedByName) {
     }
     options = Named(info.name.c_str());
     options.granularity = Granularity::kShared;
-    if (random) {
+    if (random || retention) {
       MustMake(options);
     } else {
       ExpectRefused(options, "granularity");
@@ -75,6 +77,13 @@ TEST(RegistryTest, AParameterThatAPolicyDoesNotTakeIsRefusedByName) {
       MustMake(options);
     } else {
       ExpectRefused(options, "counter_causal");
+    }
+    options = Named(info.name.c_str());
+    options.retention = RetentionOptions{};
+    if (retention) {
+      MustMake(options);
+    } else {
+      ExpectRefused(options, "retention");
     }
   }
 }
@@ -110,12 +119,24 @@ TEST(RegistryTest, CounterCausalParametersOfTheOtherVariantAreRefused) {
   }
 }
 
+TEST(RegistryTest, RetentionTakesAHorizonWithFutureUtilityOnly) {
+  PolicyOptions options = Named("retention");
+  options.retention.emplace().horizon = 100;
+  EXPECT_EQ(MakePolicy(options).status().code(), StatusCode::kInvalidArgument);
+  options.retention->score = RetentionOptions::Score::kFuture;
+  MustMake(options);
+  options.retention->horizon = -1;
+  EXPECT_EQ(MakePolicy(options).status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST(RegistryTest, InfoTellsWhatTheEngineMustProvide) {
   EXPECT_FALSE(MustMake(Named("none"))->Info().evicts);
   EXPECT_EQ(MustMake(Named("streaming"))->Info().default_protection.sinks, 4);
   EXPECT_EQ(MustMake(Named("window"))->Info().default_protection.sinks, 0);
   EXPECT_EQ(MustMake(Named("random"))->Info().granularity, Granularity::kPerHead);
   EXPECT_EQ(MustMake(Named("counter-causal"))->Info().model_score, ModelScore::kCounterCausalFull);
+  EXPECT_TRUE(MustMake(Named("retention"))->Info().needs_gates);
+  EXPECT_FALSE(MustMake(Named("retention"))->Info().cuts_when_full);
   PolicyOptions options = Named("counter-causal-fast");
   EXPECT_EQ(MustMake(options)->Info().model_score, ModelScore::kCounterCausalFast);
   EXPECT_FALSE(MustMake(options)->Info().needs_next_token);

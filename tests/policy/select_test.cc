@@ -29,6 +29,7 @@ class PositionsView : public CacheView {
   int64_t tokens_seen() const override { return seen_; }
   std::span<const Position> positions(int32_t set) const override { return sets_[set]; }
   std::span<const Token> tokens(int32_t) const override { return {}; }
+  std::span<const float> log_beta(int32_t, int32_t) const override { return {}; }
   Status ReadKeys(int32_t, int32_t, std::span<float>) const override {
     return Unsupported("no keys");
   }

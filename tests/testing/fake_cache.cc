@@ -1,6 +1,7 @@
 #include "testing/fake_cache.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "policy/select.h"
 
@@ -49,6 +50,17 @@ Status FakeCache::FeedUntil(int64_t n, EvictionPolicy& policy, const ProtectedSp
     KVBOUND_RETURN_IF_ERROR(Feed(std::span(&token, 1), policy, protection));
   }
   return Status::Ok();
+}
+
+std::span<const float> FakeCache::log_beta(int32_t layer, int32_t kv_head) const {
+  const int32_t head = layer * shape_.n_kv_head + kv_head;
+  const std::span<const Position> row =
+      positions(head * n_set() / (shape_.n_layer * shape_.n_kv_head));
+  log_beta_.clear();
+  for (const Position position : row) {
+    log_beta_.push_back(-0.35f + 0.25f * std::sin(1.7f * position.value + head));
+  }
+  return log_beta_;
 }
 
 std::vector<int32_t> FakeCache::Kept(int32_t set) const {

@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "testing/tiny_gates.h"
+
 namespace kvbound::testing {
 namespace {
 
@@ -46,7 +48,9 @@ EngineOptions ExactEngine(const std::string& policy, int32_t budget, int32_t chu
 
 std::unique_ptr<Engine> MakeEngine(std::shared_ptr<const Model> model,
                                    const EngineOptions& options) {
-  return ValueOf(Engine::Create(std::move(model), options));
+  EngineOptions with_gates = options;
+  if (!options.gates) with_gates.gates = MakeTinyGates(*model);
+  return ValueOf(Engine::Create(std::move(model), with_gates));
 }
 
 std::unique_ptr<Session> MakeSession(Engine& engine, const SessionOptions& options) {
