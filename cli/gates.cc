@@ -2,13 +2,14 @@
 
 #include <vector>
 
+#include "cli/gates_eval.h"
 #include "cli/logging.h"
 
 namespace kvbound::cli {
 
 Command AddGates(CLI::App* app) {
-  CLI::App* gates = app->add_subcommand("gates", "Retention gates: look at them");
-  const std::vector<Command> commands = {AddGatesShow(gates)};
+  CLI::App* gates = app->add_subcommand("gates", "Retention gates: look at them, measure them");
+  const std::vector<Command> commands = {AddGatesShow(gates), AddGatesEval(gates)};
   return {gates, [commands] {
             for (const Command& command : commands) {
               if (command.app->parsed()) return command.run();
