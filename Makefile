@@ -1,10 +1,11 @@
 # Thin names over scripts/ and CMakePresets.json. Programs land in build/, models in models/.
-.PHONY: help setup build models demo test slow bench asan tsan fuzz format check clean
+.PHONY: help setup setup-train build train models demo test slow bench asan tsan fuzz format check clean
 
 help:
 	@echo "make demo     set-up, build, default model, and a bounded generation on real text"
 	@echo "make test     set-up, build and all fast tests       (make slow: the slow ones)"
 	@echo "make build    programs into build/                   (make bench: run the benchmarks)"
+	@echo "make train    the same with kvbound-train, to train gates (installs libtorch)"
 	@echo "make models   fetch the default model into models/   (MODEL=qwen2.5-coder-0.5b: that one too)"
 	@echo "make asan     fast tests with address and undefined-behaviour checks"
 	@echo "make tsan     fast tests with thread checks"
@@ -19,7 +20,13 @@ MODEL =
 setup:
 	@scripts/setup.sh
 
+setup-train:
+	@scripts/setup.sh train
+
 build: setup
+	@scripts/build.sh release
+
+train: setup-train
 	@scripts/build.sh release
 
 models: setup
@@ -28,12 +35,12 @@ models: setup
 demo: build models
 	@scripts/demo.sh
 
-test: setup
+test: setup-train
 	@scripts/fetch_model.sh || echo "== going on without the model: tests that read it skip"
 	@scripts/build.sh $(PRESET)
 	@scripts/test.sh $(PRESET)
 
-slow: setup
+slow: setup-train
 	@scripts/fetch_model.sh
 	@scripts/build.sh dev
 	@scripts/test.sh slow
@@ -41,7 +48,7 @@ slow: setup
 bench: build models
 	@scripts/bench.sh
 
-asan: setup
+asan: setup-train
 	@scripts/build.sh asan
 	@scripts/test.sh asan
 

@@ -3,6 +3,7 @@
 #   setup.sh           compiler, libraries, ggml and llama
 #   setup.sh format    also clang-format
 #   setup.sh fuzz      also clang and libFuzzer
+#   setup.sh train     also libtorch, to train gates, and a BLAS that is fast
 # KVBOUND_OWN_GGML=1   builds the pinned ggml and llama even where the distribution has them.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -12,8 +13,9 @@ packages=(g++ cmake ninja-build git python3 python3-pip libcli11-dev nlohmann-js
 case "${1:-}" in
   format) packages+=(clang-format) ;;
   fuzz) packages+=(clang libclang-rt-dev) ;;
+  train) packages+=(libtorch-dev libopenblas0-pthread) ;;
   "") ;;
-  *) die "setup.sh: expected format or fuzz, found '$1'" ;;
+  *) die "setup.sh: expected format, fuzz or train, found '$1'" ;;
 esac
 
 installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
