@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "eval/texts.h"
 #include "text/utf8.h"
 
 namespace kvbound::train {
@@ -151,7 +152,7 @@ Result<TextFile> ReadTextFile(const fs::path& path, std::vector<Skipped>* skippe
   } else if (extension == ".json") {
     KVBOUND_RETURN_IF_ERROR(AddJson(text, &file, skipped));
   } else {
-    AddDocument(file.path, std::string(StripGutenberg(text)), &file, skipped);
+    AddDocument(file.path, eval::PlainText(text), &file, skipped);
   }
   return file;
 }
@@ -167,19 +168,6 @@ std::string TextFile::Describe() const {
 uint64_t Fnv1a64(std::string_view bytes, uint64_t hash) {
   for (const char byte : bytes) hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001b3;
   return hash;
-}
-
-std::string_view StripGutenberg(std::string_view text) {
-  const size_t start = text.find("*** START OF TH");
-  const size_t end = text.rfind("*** END OF TH");
-  if (start == std::string_view::npos || end == std::string_view::npos || end < start) return text;
-  const size_t line_end = text.find('\n', start);
-  std::string_view body = text.substr(line_end, end - line_end);
-  for (const char* closing : {"\nEnd of the Project Gutenberg", "\nEnd of Project Gutenberg"}) {
-    body = body.substr(0, body.rfind(closing));
-  }
-  const size_t first = body.find_first_not_of("\r\n \t");
-  return first == std::string_view::npos ? std::string_view() : body.substr(first);
 }
 
 Result<TextCorpus> ReadTexts(const std::vector<std::string>& paths) {

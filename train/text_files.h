@@ -40,7 +40,8 @@ struct TextCorpus {
 
 // Reads every path; a directory stands for all .txt, .jsonl and .json files below it, in name
 // order, but licences (LICENSE*, COPYING*).
-//   .txt    one document; licence text that Project Gutenberg puts around a book is cut away
+//   .txt    one document, as eval::PlainText reads it: without the licence that Project Gutenberg
+//           puts around a book
 //   .jsonl  one document a line, .json one per item of an array: an object's string fields among
 //           text, instruction, input, prompt, question, content, response, answer, output,
 //           joined by newlines in that order
@@ -49,9 +50,6 @@ struct TextCorpus {
 // NotFound, IoError: a path that cannot be read. Unsupported: a named file of another kind.
 // Corrupt: JSON that does not parse, with the line.
 Result<TextCorpus> ReadTexts(const std::vector<std::string>& paths);
-
-// The text between the lines "*** START OF ..." and "*** END OF ..." if `text` has both; else all.
-std::string_view StripGutenberg(std::string_view text);
 
 uint64_t Fnv1a64(std::string_view bytes, uint64_t hash = 0xcbf29ce484222325);
 
