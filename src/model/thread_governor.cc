@@ -10,8 +10,8 @@ namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
 constexpr int64_t kWindow = 50 * kMillisecond;  // several time slices of any scheduler
-constexpr int64_t kShortestPause = 250 * kMillisecond;
-constexpr int64_t kLongestPause = 8000 * kMillisecond;
+constexpr int64_t kPauseOfWindow = 10;          // a try costs at most about a tenth of the time
+constexpr int64_t kLongestPause = 30'000 * kMillisecond;
 constexpr double kQuietShare = 0.9;  // of the cores, received
 
 int64_t Nanoseconds(const timeval& time) {
@@ -42,7 +42,7 @@ void ThreadGovernor::End(const ThreadUsage& now) {
   window_.cpu_ns += now.cpu_ns - begin_.cpu_ns;
   window_.n_preempted += now.n_preempted - begin_.n_preempted;
   if (window_.wall_ns < kWindow) return;
-  if (n_threads_ > 1) Judge(now);
+  Judge(now);
   window_ = {};
 }
 
@@ -52,8 +52,10 @@ void ThreadGovernor::Judge(const ThreadUsage& now) {
     if (n_threads_ == max_threads_) pause_ns_ /= 2;
     return;
   }
-  n_threads_ = std::clamp(static_cast<int32_t>(cores), 1, n_threads_ - 1);
-  pause_ns_ = std::clamp(2 * pause_ns_, kShortestPause, kLongestPause);
+  if (n_threads_ == max_threads_) {
+    pause_ns_ = std::min(std::max(2 * pause_ns_, kPauseOfWindow * window_.wall_ns), kLongestPause);
+  }
+  n_threads_ = std::clamp(static_cast<int32_t>(cores), 1, std::max(n_threads_ - 1, 1));
   // Up to twice that: two processes that disturb each other must not try again together.
   retry_at_ns_ = now.wall_ns + pause_ns_ + pause_ns_ * (now.wall_ns / 1000 % 1024) / 1024;
 }

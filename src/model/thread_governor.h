@@ -18,9 +18,10 @@ struct ThreadUsage {
 // when another process takes one's core, the rest burn whole time slices: two processes that each
 // use all cores run 20 to 500 times slower, not twice. The governor judges windows of passes: one
 // in which threads were preempted and the process missed a tenth of its cores is disturbed. It then
-// goes down to the cores that the process did get, and later tries all threads again. Each
-// disturbed window doubles the pause before the next try, each quiet one halves it. Reads no clock
-// itself. Not thread-safe.
+// goes down to the cores that the process did get, and tries all threads again after a pause: ten
+// windows like the disturbed one, twice the last pause if that is more, at most 30 s; quiet windows
+// halve it. Windows disturbed even with fewer threads put the try off. Reads no clock itself. Not
+// thread-safe.
 class ThreadGovernor {
  public:
   explicit ThreadGovernor(int32_t max_threads)

@@ -26,7 +26,7 @@ class Process {
 
   // Passes of 10 ms on one thread until more are tried; the milliseconds it took.
   int64_t PassesUntilRetry(int32_t n_threads) {
-    for (int64_t ms = 0; ms < 60'000; ms += 10) {
+    for (int64_t ms = 0; ms < 90'000; ms += 10) {
       if (governor_.Begin(now_) > n_threads) return ms;
       Pass(10, n_threads, 0);
     }
@@ -72,13 +72,13 @@ TEST(ThreadGovernor, JudgesShortPassesTogether) {
 
 TEST(ThreadGovernor, TriesAgainAfterLongerAndLongerPauses) {
   Process process(2);
-  int64_t shortest = 250;
+  int64_t shortest = 500;
   for (int i = 0; i < 8; ++i) {
     EXPECT_EQ(process.Pass(50, 1.2, 10), 2);
     const int64_t pause = process.PassesUntilRetry(1);
     EXPECT_GE(pause, shortest);
     EXPECT_LE(pause, 2 * shortest + 10);
-    shortest = std::min<int64_t>(2 * shortest, 8000);
+    shortest = std::min<int64_t>(2 * shortest, 30'000);
   }
 }
 
@@ -90,7 +90,20 @@ TEST(ThreadGovernor, QuietWindowsShortenThePause) {
   }
   for (int i = 0; i < 40; ++i) EXPECT_EQ(process.Pass(50, 2, 0), 2);
   EXPECT_EQ(process.Pass(50, 1.2, 10), 2);
-  EXPECT_LE(process.PassesUntilRetry(1), 510);
+  EXPECT_LE(process.PassesUntilRetry(1), 1010);
+}
+
+TEST(ThreadGovernor, TriesCostLittle) {
+  Process process(2);
+  EXPECT_EQ(process.Pass(2000, 1.0, 900), 2);
+  EXPECT_GE(process.PassesUntilRetry(1), 20'000);
+}
+
+TEST(ThreadGovernor, DoesNotTryWhileOneThreadIsDisturbed) {
+  Process process(2);
+  EXPECT_EQ(process.Pass(50, 1.2, 10), 2);
+  for (int i = 0; i < 200; ++i) EXPECT_EQ(process.Pass(50, 0.5, 10), 1);
+  EXPECT_GT(process.PassesUntilRetry(1), 0);
 }
 
 TEST(ThreadGovernor, OneThreadIsNeverJudged) {
