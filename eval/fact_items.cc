@@ -110,12 +110,19 @@ Result<std::vector<Token>> EncodeInside(const Tokenizer& tokenizer, const std::s
   return tokenizer.EncodeParts({&part, 1}, /*add_special=*/false, /*continues=*/true);
 }
 
-// A place in [begin, end]: after the first end of a sentence from a random place on, or that place.
+// A place in [begin, end]: the end of a sentence near a random place, or that place if there is
+// none.
 int32_t ChoosePlace(const Tokenizer& tokenizer, std::span<const Token> text, int32_t begin,
                     int32_t end, Random& random) {
   const int32_t chosen = begin + static_cast<int32_t>(Below(random, end - begin + 1));
+  const auto ends_sentence = [&](int32_t place) {
+    return tokenizer.Piece(text[place - 1]).ends_with('.');
+  };
   for (int32_t place = chosen; place <= end; ++place) {
-    if (tokenizer.Piece(text[place - 1]).ends_with('.')) return place;
+    if (ends_sentence(place)) return place;
+  }
+  for (int32_t place = chosen - 1; place >= begin; --place) {
+    if (ends_sentence(place)) return place;
   }
   return chosen;
 }
