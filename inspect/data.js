@@ -84,6 +84,7 @@ const run = decodeRun(JSON.parse(document.getElementById("data").textContent));
 const hasGates = run.rates !== null;
 const nShownLayer = hasGates || run.nSet > 1 ? run.nLayer : 1;
 const nShownHead = hasGates || run.nSet > run.nLayer ? run.nKvHead : 1;
+const setUnit = run.nSet > run.nLayer ? "head" : "layer";  // whose token set a set is
 
 function setOf(layer, head) {
   if (run.nSet === 1) return 0;

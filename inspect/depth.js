@@ -37,12 +37,13 @@ function keptAges(cut) {
   return ages;
 }
 
+// `limit`: height of the dashed line.
 function drawDepthChart(box, values, label, limit, state) {
   const width = Math.max(300, box.clientWidth || 520);
   const height = 270;
   const left = 62, right = 12, top = 14, bottom = 44;
   const svg = svgElement("svg", {viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": label});
-  const high = Math.max(...values.flat().filter(isFinite), limit ? limit.value : 0) * 1.06 || 1;
+  const high = Math.max(...values.flat().filter(isFinite), limit) * 1.06 || 1;
   const x = (layer) => left + (width - left - right) * (layer + .5) / values.length;
   const y = (value) => height - bottom - (height - top - bottom) * value / high;
   for (const v of ticks(0, high, 5)) {
@@ -54,10 +55,7 @@ function drawDepthChart(box, values, label, limit, state) {
   }
   svg.append(svgElement("text", {x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle"}, "layer"));
   svg.append(svgElement("text", {x: 0, y: 0, transform: `translate(13 ${(height - bottom + top) / 2}) rotate(-90)`, "text-anchor": "middle"}, label));
-  if (limit) {
-    svg.append(svgElement("line", {class: "limit", x1: left, x2: width - right, y1: y(limit.value), y2: y(limit.value)}));
-    svg.append(svgElement("text", {x: width - right, y: y(limit.value) - 5, "text-anchor": "end"}, limit.name));
-  }
+  svg.append(svgElement("line", {class: "limit", x1: left, x2: width - right, y1: y(limit), y2: y(limit)}));
   const means = values.map((row) => row.reduce((a, b) => a + b, 0) / row.length);
   svg.append(svgElement("polyline", {class: "mean", points: means.map((v, layer) => isFinite(v) ? `${x(layer)},${y(v)}` : "").join(" ")}));
   values.forEach((row, layer) => row.forEach((value, head) => {
@@ -82,10 +80,9 @@ function drawDepth(state) {
     `${run.nSet === run.nLayer && !hasGates ? "layers" : "KV heads, with the chosen one marked"}; line: mean of the layer.` +
     (hasGates ? " S is the sum of \u03b2^age over the tokens seen: about how many tokens a head would keep if it could choose their number." : "");
   if (hasGates) {
-    drawDepthChart(byId("sum"), retainedSums(t), "S, tokens", {value: budget, name: `budget ${grouped(budget)}`}, state);
+    drawDepthChart(byId("sum"), retainedSums(t), "S, tokens", budget, state);
   }
   if (run.nSet > 1) {
-    drawDepthChart(byId("age"), keptAges(state.cut), "mean age, tokens",
-      {value: Math.min(budget, t) / 2, name: "a window of the last tokens"}, state);
+    drawDepthChart(byId("age"), keptAges(state.cut), "mean age, tokens", Math.min(budget, t) / 2, state);
   }
 }

@@ -35,7 +35,7 @@ function writeHash() {
 }
 
 function headName() {
-  if (nShownLayer === 1) return "all layers and heads";
+  if (nShownLayer === 1) return "shared by all layers and heads";
   return nShownHead === 1 ? `layer ${state.layer}` : `layer ${state.layer}, KV head ${state.head}`;
 }
 
@@ -108,13 +108,15 @@ function showFacts() {
 function showNotes() {
   const notes = [];
   if (!hasGates) notes.push("This trace has no log \u03b2 (the policy reads no gates), so only eviction is shown, no retention.");
+  const tail = run.nToken - run.seen[run.nCut - 1];
+  if (hasGates && tail > 0) notes.push(`The last ${grouped(tail)} tokens came after the last cut: their log \u03b2 is not in the trace.`);
   if (run.nSet === 1) notes.push("The policy keeps one token set for all layers and heads.");
   if (!run.ended) notes.push("The trace has no end: its run was still going on, or was stopped.");
   if (run.nRun > 1) notes.push(`Conversation ${run.number + 1} of ${run.nRun} in this trace.`);
   if (run.n < run.nToken) notes.push(`Positions ${grouped(run.first)} to ${grouped(run.end - 1)} of ${grouped(run.nToken)}; sums and means are over these.`);
   byId("notes").textContent = notes.join(" ");
-  byId("head-note").textContent = (hasGates ? "Left: how much of token i is left at query step t by its gate alone. Right: what the run did. "
-    : "What the run did: ") + "A token is in the cache from its own step on, until a cut drops it.";
+  byId("head-note").textContent = (hasGates ? "First: how much of token i is left at query step t by its gate alone. Second: what the run did. "
+    : "") + "A token is in the cache from its own step on, until a cut drops it.";
 }
 
 function fillSelect(select, options) {
@@ -128,7 +130,10 @@ function build() {
   fillSelect(byId("layer"), numbers(nShownLayer));
   fillSelect(byId("head"), numbers(nShownHead));
   fillSelect(byId("colour"), textColours);
+  const unit = nShownHead > 1 ? "head" : "layer";
+  fillSelect(byId("scope"), [["all", `all ${unit}s`], ["one", `the chosen ${unit}`]]);
   byId("cut").max = run.nCut;
+  byId("head-title").textContent = nShownLayer === 1 ? "The token set" : nShownHead === 1 ? "One layer" : "One head";
   byId("layer-label").hidden = nShownLayer === 1;
   byId("head-label").hidden = nShownHead === 1;
   byId("overview-section").hidden = nShownLayer === 1;

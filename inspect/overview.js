@@ -12,6 +12,7 @@ function drawThumb(canvas, kind, layer, head) {
 // `choose(layer, head)` is called when a picture is chosen.
 function buildOverview(choose) {
   const overview = byId("overview");
+  overview.style.setProperty("--heads", Math.min(nShownHead, 8));
   for (let layer = 0; layer < nShownLayer; ++layer) {
     const row = element("div");
     for (let head = 0; head < nShownHead; ++head) {

@@ -58,7 +58,7 @@ function drawTables(state) {
   fillTable(byId("shortest"), rows.slice(rows.length - nRow).reverse());
   byId("tables-note").textContent =
     `Life: tokens from a token's arrival to its eviction, or to the end of the run for those still held; ` +
-    `mean over occurrences${run.nSet > 1 && !one ? " and heads" : ""}. Tokens that come ${least === 1 ? "once or more" : `at least ${least} times`} ` +
+    `mean over occurrences${run.nSet > 1 && !one ? ` and ${setUnit}s` : ""}. Tokens that come ${least === 1 ? "once or more" : `at least ${least} times`} ` +
     `before position ${grouped(lastCounted())}; later ones had no time to grow old. ` +
     (hasGates ? "Half-life: age at which retention is 0.5, from the mean of log \u03b2. " : "") + "A dot stands for a space.";
 }

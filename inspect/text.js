@@ -3,9 +3,8 @@
 const textColours = [
   ...(hasGates ? [["retention", "retention in the chosen head"],
     ["mean", "mean retention over all heads"]] : []),
-  ...(run.nSet > 1 ? [["held", run.nSet === run.nLayer ? "share of layers that hold it"
-    : "share of heads that hold it"]] : []),
-  ["kept", run.nSet > 1 ? "kept or evicted in the chosen head" : "kept or evicted"],
+  ...(run.nSet > 1 ? [["held", `share of ${setUnit}s that hold it`]] : []),
+  ["kept", run.nSet > 1 ? `kept or evicted in the chosen ${setUnit}` : "kept or evicted"],
 ];
 
 let textSpans = [];
@@ -71,12 +70,12 @@ function drawTextLegend(state) {
   const legend = byId("text-legend");
   legend.replaceChildren();
   if (state.colour === "kept") {
-    legend.append(swatches([.38]), "kept", swatches([0]), "evicted (grey)");
+    legend.append(swatches([.38]), "kept", "\u00b7", "grey: evicted");
   } else {
     legend.append("0", swatches([0, .2, .4, .6, .8, 1]), "1",
-      element("span", {className: "line"}), run.nSet > 1 ? "underlined: held by the chosen head" : "underlined: held");
+      element("span", {className: "line"}), run.nSet > 1 ? `underlined: held by the chosen ${setUnit}` : "underlined: held");
   }
-  if (run.seen[state.cut] < run.end) legend.append("\u00b7 faint: not read yet");
+  if (run.seen[state.cut] < run.end) legend.append("\u00b7", "faint: not read yet");
 }
 
 function swatches(levels) {
@@ -102,7 +101,7 @@ function textTip(i, state) {
   if (run.nSet > 1) {
     let holders = 0;
     for (let s = 0; s < run.nSet; ++s) if (isHeld(s, i, state.cut)) ++holders;
-    lines.push(`held by ${holders} of ${run.nSet} ${run.nSet === run.nLayer ? "layers" : "heads"} after this cut`);
+    lines.push(`held by ${holders} of ${run.nSet} ${setUnit}s after this cut`);
   }
   return lines.join("\n");
 }
