@@ -2,7 +2,10 @@
 // The run as the page's data gives it (cli/inspect_page.cc packs it).
 
 function bytesOf(base64) {
-  return Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+  const text = atob(base64);
+  const bytes = new Uint8Array(text.length);
+  for (let k = 0; k < text.length; ++k) bytes[k] = text.charCodeAt(k);
+  return bytes;
 }
 
 // `count` whole numbers: groups of three bits in half bytes, the fourth bit for another group.

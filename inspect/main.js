@@ -152,7 +152,11 @@ function build() {
 function listen() {
   for (const key of ["layer", "head"]) byId(key).onchange = (event) => update({[key]: Number(event.target.value)});
   for (const key of ["colour", "scope", "thumbs"]) byId(key).onchange = (event) => update({[key]: event.target.value});
-  byId("cut").oninput = (event) => update({cut: Number(event.target.value)});
+  let frame = 0;
+  byId("cut").oninput = (event) => {
+    cancelAnimationFrame(frame);
+    frame = requestAnimationFrame(() => update({cut: Number(event.target.value)}));
+  };
   const zoom = () => {
     setRange(Number(byId("from").value), Number(byId("to").value) + 1);
     update({});

@@ -11,6 +11,7 @@ let textSpans = [];
 
 function buildText() {
   const box = byId("text");
+  let line = element("div");
   for (let i = 0; i < run.n; ++i) {
     const text = run.vocab[run.tokens[i]].text;
     const span = element("span");
@@ -20,9 +21,11 @@ function buildText() {
     } else {
       span.append(element("i", {textContent: tokenName(i)}));
     }
-    box.append(span);
-    if (typeof text === "string" && text.endsWith("\n")) box.append("\n");
+    line.append(span);
     textSpans.push(span);
+    if (i + 1 < run.n && !(typeof text === "string" && text.endsWith("\n"))) continue;
+    box.append(line);
+    line = element("div");
   }
 }
 
@@ -44,24 +47,32 @@ function textLevels(state) {
   return levels;
 }
 
+const textSteps = 24;
+
+// What a token looks like after the chosen cut: its class and its level in steps.
+function textLook(i, set, level, state) {
+  if (run.first + i >= run.seen[state.cut]) return ["later", 0];
+  const held = isHeld(set, i, state.cut);
+  if (state.colour === "kept") return held ? ["", Math.round(.38 * textSteps)] : ["gone", 0];
+  return [held ? "held" : "", Math.round((level || 0) * textSteps)];
+}
+
 function drawText(state) {
-  const t = run.seen[state.cut];
   const set = setOf(state.layer, state.head);
   const levels = textLevels(state);
-  const ground = themeColour("--card");
+  // Read once: asking for a style after each change would lay the page out anew each time.
+  const grounds = Array.from({length: textSteps + 1}, (_, k) => k ? tint(k / textSteps) : "");
+  const ink = themeColour("--card");
+  const theme = document.documentElement.dataset.theme;
   for (let i = 0; i < run.n; ++i) {
-    const later = run.first + i >= t;
-    const held = isHeld(set, i, state.cut);
-    const style = textSpans[i].style;
-    if (state.colour === "kept") {
-      textSpans[i].className = later ? "later" : held ? "" : "gone";
-      style.background = held && !later ? tint(.38) : "";
-      style.color = "";
-      continue;
-    }
-    textSpans[i].className = later ? "later" : held ? "held" : "";
-    style.background = levels[i] > .004 ? tint(levels[i]) : "";
-    style.color = levels[i] > .62 ? ground : "";
+    const span = textSpans[i];
+    const [name, step] = textLook(i, set, levels[i], state);
+    const look = name + step + theme;
+    if (span.look === look) continue;
+    span.look = look;
+    span.className = name;
+    span.style.background = grounds[step];
+    span.style.color = step > .62 * textSteps ? ink : "";
   }
   drawTextLegend(state);
 }
