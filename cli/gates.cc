@@ -8,8 +8,10 @@
 namespace kvbound::cli {
 
 Command AddGates(CLI::App* app) {
-  CLI::App* gates = app->add_subcommand("gates", "Retention gates: look at them, measure them");
-  const std::vector<Command> commands = {AddGatesShow(gates), AddGatesEval(gates)};
+  CLI::App* gates =
+      app->add_subcommand("gates", "Retention gates: train them, look at them, measure them");
+  const std::vector<Command> commands = {AddGatesShow(gates), AddGatesEval(gates),
+                                         AddGatesTrain(gates)};
   return {gates, [commands] {
             for (const Command& command : commands) {
               if (command.app->parsed()) return command.run();

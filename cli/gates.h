@@ -9,6 +9,7 @@
 namespace kvbound::cli {
 
 Command AddGatesShow(CLI::App* gates);
+Command AddGatesTrain(CLI::App* gates);
 
 }  // namespace kvbound::cli
 
