@@ -275,14 +275,17 @@ Result<CacheSetup> ResolveCache(const CacheArgs& args) {
   }
   if (info.needs_gates) {
     setup.engine.policy.retention = ResolveRetention(args);
-    KVBOUND_ASSIGN_OR_RETURN(setup.engine.gates, Gates::Load(args.gates));
+    setup.gates = args.gates;
   }
   setup.session.protection = args.protection;
   if (args.preset) setup.session.protection = {.sinks = 0, .recent = 0, .pin_prompt = false};
   return setup;
 }
 
-Status Fit(const ModelArgs& model, CacheSetup* setup) {
+Status Complete(const ModelArgs& model, CacheSetup* setup) {
+  if (!setup->gates.empty()) {
+    KVBOUND_ASSIGN_OR_RETURN(setup->engine.gates, Gates::Load(setup->gates));
+  }
   if (!setup->budget_bytes) return Status::Ok();
   KVBOUND_ASSIGN_OR_RETURN(setup->engine, FitBudget(model.path, model.options, setup->engine,
                                                     *setup->budget_bytes, setup->fixed_chunk));

@@ -51,20 +51,20 @@ struct CacheArgs {
 struct CacheSetup {
   EngineOptions engine;
   SessionOptions session;
-  std::optional<uint64_t> budget_bytes;  // engine.budget follows from it (Fit)
+  std::optional<uint64_t> budget_bytes;  // engine.budget follows from it (Complete)
+  std::string gates;                     // file of engine.gates (Complete)
   bool fixed_chunk = false;
 };
 
 void AddModelOptions(CLI::App* app, ModelArgs* args);
 void AddCacheOptions(CLI::App* app, CacheArgs* args);
 
-// InvalidArgument, naming the option: one that the policy does not take, two that contradict. Loads
-// the gates, whose errors name the file.
+// InvalidArgument, naming the option: one that the policy does not take, two that contradict.
 Result<CacheSetup> ResolveCache(const CacheArgs& args);
 
-// Replaces setup->engine's budget and chunk by what fits setup->budget_bytes, if that was asked
-// for.
-Status Fit(const ModelArgs& model, CacheSetup* setup);
+// What takes files: loads the gates, and replaces the budget and chunk by what fits
+// setup->budget_bytes, each if asked for.
+Status Complete(const ModelArgs& model, CacheSetup* setup);
 
 }  // namespace kvbound::cli
 

@@ -68,7 +68,7 @@ void Runner::ReportThreads() {
 
 Status Runner::Load() {
   CacheSetup setup = args_.cache_setup;
-  KVBOUND_RETURN_IF_ERROR(Fit(args_.model, &setup));
+  KVBOUND_RETURN_IF_ERROR(Complete(args_.model, &setup));
   KVBOUND_ASSIGN_OR_RETURN(std::shared_ptr<const Model> model,
                            Model::Load(args_.model.path, args_.model.options));
   KVBOUND_ASSIGN_OR_RETURN(sampler_,

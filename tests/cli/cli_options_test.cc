@@ -46,6 +46,10 @@ TEST(Options, BadValuesNameOptionExpectedAndFound) {
       {"--logits-top", "0"},
       {"--stop", ""},
       {"--min-gap", "-1"},
+      {"--retention-score", "max"},
+      {"--age", "old"},
+      {"--cadence", "1"},
+      {"--horizon", "0"},
   };
   for (const auto& options : bad) {
     EXPECT_REFUSED_BY_PROGRAM(RunWith(options), 2, options[0] + ": ");
@@ -77,6 +81,12 @@ TEST(Options, WhatAPolicyDoesNotTake) {
       {"--sinks", "1", "--policy", "none"},
       {"--recent", "1", "--policy", "none"},
       {"--pin-prompt", "--policy", "none"},
+      {"--gates", "g.gguf", "--policy", "window"},
+      {"--retention-score", "future", "--policy", "window"},
+      {"--horizon", "9", "--policy", "retention"},
+      {"--age", "code", "--policy", "random"},
+      {"--cadence", "full", "--policy", "counter-causal"},
+      {"--score", "pmi", "--policy", "retention"},
   };
   for (const auto& options : refused) {
     EXPECT_REFUSED_BY_PROGRAM(RunWith(options), 2, options[0] + ": ");
@@ -89,6 +99,9 @@ TEST(Options, Contradictions) {
       {"--sinks", "4", "--preset", "published"},
       {"--align", "aligned", "--preset", "published"},
       {"--ffn", "--preset", "published"},
+      {"--age", "next", "--preset", "published", "--policy", "retention"},
+      {"--cadence", "chunk", "--preset", "published", "--policy", "retention"},
+      {"--retention-score", "future", "--preset", "published", "--policy", "retention"},
       {"--budget", "8", "--sinks", "4", "--recent", "4"},
       {
           "--file",

@@ -44,6 +44,27 @@ TEST(SessionTest, RowsOfAFeedAreTheLogitsOfEachToken) {
   }
 }
 
+// A budget that is no multiple of the chunk, in prompts, in rows and in decode.
+TEST(SessionTest, APolicyThatCutsWhenFullNeverPassesBudgetPlusChunk) {
+  EngineOptions options = ExactEngine("retention", 13, 8);
+  options.policy.retention.emplace().cadence = RetentionOptions::Cadence::kFull;
+  options.max_logit_rows = 8;
+  const auto engine = MakeEngine(TheModel(), options);
+  const auto session = MakeSession(*engine);
+  CutLog log(*session);
+  ASSERT_TRUE(session->Feed(TestTokens(50)).ok());
+  EXPECT_EQ(session->stats().tokens_kept, 13 + (50 - 13) % 8);
+  ExpectRefused(session->FeedWithLogits(TestTokens(4)), {"1..3", "4"});
+  ASSERT_TRUE(session->FeedWithLogits(TestTokens(3)).ok());
+  for (Token token : TestTokens(20)) ASSERT_TRUE(StepOne(*engine, *session, token).ok());
+  ASSERT_FALSE(log.entries().empty());
+  for (size_t i = 0; i < log.entries().size(); ++i) {
+    EXPECT_EQ(log.entries()[i].n_before, 21);
+    EXPECT_EQ(log.entries()[i].tokens_seen, 21 + 8 * static_cast<int64_t>(i));
+  }
+  EXPECT_EQ(session->stats().peak_slots, 21);
+}
+
 TEST(SessionTest, ProgressSeesEveryChunkAndMayStop) {
   const auto engine = MakeEngine(TheModel(), ExactEngine("window", 20, 8));
   const auto session = MakeSession(*engine);
