@@ -47,7 +47,7 @@ function decisionPalette() {
     packRgb(...kept.map((c, at) => Math.round(evicted[at] + (c - evicted[at]) * k / 255))));
 }
 
-const margins = {left: 62, right: 10, top: 6, bottom: 44};
+const margins = {left: 72, right: 10, top: 6, bottom: 44};
 
 function plotSize(canvas) {
   const width = canvas.clientWidth || 520;
@@ -92,7 +92,7 @@ function drawAxes(context, state, size) {
   context.textAlign = "center";
   context.fillText("token position i", margins.left + size / 2, margins.top + size + 36);
   context.save();
-  context.translate(13, margins.top + size / 2);
+  context.translate(12, margins.top + size / 2);
   context.rotate(-Math.PI / 2);
   context.fillText("query step t", 0, 0);
   context.restore();

@@ -78,15 +78,13 @@ function drawText(state) {
 }
 
 function drawTextLegend(state) {
-  const legend = byId("text-legend");
-  legend.replaceChildren();
-  if (state.colour === "kept") {
-    legend.append(swatches([.38]), "kept", "\u00b7", "grey: evicted");
-  } else {
-    legend.append("0", swatches([0, .2, .4, .6, .8, 1]), "1",
-      element("span", {className: "line"}), run.nSet > 1 ? `underlined: held by the chosen ${setUnit}` : "underlined: held");
-  }
-  if (run.seen[state.cut] < run.end) legend.append("\u00b7", "faint: not read yet");
+  const word = (text) => element("span", {textContent: text});
+  const parts = state.colour === "kept"
+    ? [swatches([.38]), word("kept"), word("\u00b7 grey: evicted")]
+    : [word("0"), swatches([0, .2, .4, .6, .8, 1]), word("1"), element("span", {className: "line"}),
+      word(run.nSet > 1 ? `underlined: held by the chosen ${setUnit}` : "underlined: held")];
+  if (run.seen[state.cut] < run.end) parts.push(word("\u00b7 faint: not read yet"));
+  byId("text-legend").replaceChildren(...parts);
 }
 
 function swatches(levels) {

@@ -268,10 +268,11 @@ TEST(Inspect, NoTextLeavesTheDataBlock) {
 }
 
 TEST(Inspect, LongRunsAreShortened) {
-  TraceFile trace = Written(std::vector<Json>(5'000'000));
+  TraceFile trace = Written(std::vector<Json>(5000));
+  trace.n_set = 1000;
   const PositionRange range = LargestRange(trace, trace.runs[0]);
-  EXPECT_EQ(range.end, 5'000'000);
-  EXPECT_EQ(range.first, 1'000'000);
+  EXPECT_EQ(range.first, 1000);
+  EXPECT_EQ(range.end, 5000);
 }
 
 TEST(Inspect, PackedNumbers) {
