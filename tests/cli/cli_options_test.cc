@@ -99,9 +99,10 @@ TEST(Options, Contradictions) {
       {"--sinks", "4", "--preset", "published"},
       {"--align", "aligned", "--preset", "published"},
       {"--ffn", "--preset", "published"},
-      {"--age", "next", "--preset", "published", "--policy", "retention"},
-      {"--cadence", "chunk", "--preset", "published", "--policy", "retention"},
-      {"--retention-score", "future", "--preset", "published", "--policy", "retention"},
+      {"--age", "next", "--preset", "published", "--policy", "retention", "--gates", "g"},
+      {"--cadence", "chunk", "--preset", "published", "--policy", "retention", "--gates", "g"},
+      {"--retention-score", "future", "--preset", "published", "--policy", "retention", "--gates",
+       "g"},
       {"--budget", "8", "--sinks", "4", "--recent", "4"},
       {
           "--file",
