@@ -63,6 +63,7 @@ function drawText(state) {
   // Read once: asking for a style after each change would lay the page out anew each time.
   const grounds = Array.from({length: textSteps + 1}, (_, k) => k ? tint(k / textSteps) : "");
   const ink = themeColour("--card");
+  const flip = Number(themeColour("--flip"));  // level from which light and dark change places
   const theme = document.documentElement.dataset.theme;
   for (let i = 0; i < run.n; ++i) {
     const span = textSpans[i];
@@ -72,7 +73,7 @@ function drawText(state) {
     span.look = look;
     span.className = name;
     span.style.background = grounds[step];
-    span.style.color = step > .62 * textSteps ? ink : "";
+    span.style.color = step > flip * textSteps ? ink : "";
   }
   drawTextLegend(state);
 }
