@@ -47,7 +47,7 @@ class GroupedAttention {
   Tensor Weights(const Tensor& queries, const Tensor& keys, const Tensor& log_beta,
                  int64_t kv) const {
     const Tensor logits = torch::mm(queries * scale_, keys.t()).view({n_group_, n_row_, n_key_});
-    if (log_beta.defined()) {
+    if (log_beta.numel() > 0) {
       const Tensor bias = block_.age * log_beta.select(0, kv).narrow(0, block_.key_begin, n_key_);
       Masked(bias).add_(block_.mask);
       logits.add_(bias);
@@ -117,9 +117,8 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
           of_out(std::move(grad)),
           q(torch::empty_like(saved[0])),
           k(torch::zeros_like(saved[1])),
-          v(torch::zeros_like(saved[2])) {
-      if (saved[3].defined()) log_beta = torch::zeros_like(saved[3]);
-    }
+          v(torch::zeros_like(saved[2])),
+          log_beta(torch::zeros_like(saved[3])) {}
 
     void Add(const AttentionLayout::Block& block, int64_t kv, const Tensor& weights) {
       const GroupedAttention at(inputs[0], inputs[1], block);
@@ -135,7 +134,7 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
           .narrow(1, block.begin, at.n_row())
           .copy_(torch::mm(of_logits, keys).mul_(at.scale()).view({at.n_group(), at.n_row(), -1}));
       at.Keys(k, kv).addmm_(of_logits.t(), queries);
-      if (!log_beta.defined()) return;
+      if (log_beta.numel() == 0) return;
       const Tensor of_bias = of_logits.view({at.n_group(), at.n_row(), at.n_key()}).sum(0);
       log_beta.select(0, kv)
           .narrow(0, block.key_begin, at.n_key())
@@ -193,7 +192,9 @@ AttentionLayout::AttentionLayout(const Tensor& positions, const Tensor& document
 
 Tensor Attention(const BaseTransformer::Heads& heads, const Tensor& log_beta,
                  const c10::intrusive_ptr<AttentionLayout>& layout) {
-  return AttentionFunction::apply(heads.q, heads.k, heads.v, log_beta, layout);
+  // Autograd takes no undefined inputs: an empty one stands for none.
+  const Tensor decay = log_beta.defined() ? log_beta : heads.q.new_empty({0});
+  return AttentionFunction::apply(heads.q, heads.k, heads.v, decay, layout);
 }
 
 }  // namespace kvbound::train
