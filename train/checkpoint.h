@@ -21,7 +21,7 @@ struct Checkpoint {
   nlohmann::ordered_json state;   // counters and losses
   std::vector<std::pair<std::string, Tensor>> tensors;
 
-  // The tensors of `count` parameters stored under `prefix`, in order.
+  // Those whose names start with `prefix`, in order.
   std::vector<Tensor> Tensors(const std::string& prefix) const;
 };
 

@@ -170,6 +170,11 @@ uint64_t Fnv1a64(std::string_view bytes, uint64_t hash) {
   return hash;
 }
 
+Result<uint64_t> HashFile(const std::string& path) {
+  KVBOUND_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
+  return Fnv1a64(bytes);
+}
+
 Result<TextCorpus> ReadTexts(const std::vector<std::string>& paths) {
   TextCorpus corpus;
   for (const std::string& path : paths) {

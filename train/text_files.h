@@ -53,6 +53,9 @@ Result<TextCorpus> ReadTexts(const std::vector<std::string>& paths);
 
 uint64_t Fnv1a64(std::string_view bytes, uint64_t hash = 0xcbf29ce484222325);
 
+// Fnv1a64 of a file's bytes. IoError.
+Result<uint64_t> HashFile(const std::string& path);
+
 }  // namespace kvbound::train
 
 #endif  // KVBOUND_TRAIN_TEXT_FILES_H_

@@ -55,6 +55,7 @@ Result<std::unique_ptr<Trainer>> Trainer::Make(const TrainConfig& config,
   KVBOUND_RETURN_IF_ERROR(trainer->LoadTexts());
   KVBOUND_RETURN_IF_ERROR(trainer->MakeGates());
   KVBOUND_RETURN_IF_ERROR(trainer->Resume());
+  KVBOUND_RETURN_IF_ERROR(trainer->CheckAgreement());
   return trainer;
 }
 
@@ -113,6 +114,7 @@ Status Trainer::MakeGates() {
     KVBOUND_ASSIGN_OR_RETURN(GateModule module, GateModule::FromGates(*init));
     gates_ = std::make_unique<GateModule>(std::move(module));
     before_ = init->parts().training;
+    KVBOUND_ASSIGN_OR_RETURN(init_hash_, HashFile(config_.init));
   } else {
     const ModelInfo& info = model_->info();
     GateShape shape;
@@ -210,13 +212,14 @@ Result<bool> Trainer::Step() {
   KVBOUND_ASSIGN_OR_RETURN(const BatchLoss batch, RunBatch());
   if (!batch.finite) return NotFinite("the loss", batch);
   tokens_ += batch.tokens;
-  if (batch.mean.n_term == 0) return false;
   std::vector<Tensor> grads;
   for (GateModule::Parameter& parameter : gates_->parameters()) {
     Tensor& grad = parameter.value.mutable_grad();
     if (!grad.defined()) grad = torch::zeros_like(parameter.value.detach());
+    if (batch.mean.n_term == 0) grad.zero_();
     grads.push_back(grad);
   }
+  if (batch.mean.n_term == 0) return false;
   KVBOUND_RETURN_IF_ERROR(communicator_->Sum(grads));
   const double norm = ClipGradients(gates_->parameters(), config_.clip);
   if (!std::isfinite(norm)) return NotFinite("the gradient", batch);

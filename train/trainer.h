@@ -59,6 +59,7 @@ class Trainer {
   Status MakeGates();
   Status CheckFiles() const;
   Status Resume();
+  Status CheckAgreement();
   nlohmann::ordered_json ConfigRecord() const;
   Status Save() const;
 
@@ -85,7 +86,8 @@ class Trainer {
   std::unique_ptr<Dataset> dataset_;
   std::vector<std::vector<Token>> eval_texts_;
   std::unique_ptr<GateModule> gates_;
-  GateTraining before_;  // how the start gates came about
+  GateTraining before_;     // how the start gates came about
+  uint64_t init_hash_ = 0;  // of their file
   std::unique_ptr<AdamW> optimizer_;
   Schedule schedule_;
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "train/text_files.h"
 #include "train/trainer.h"
 
 namespace kvbound::train {
@@ -32,7 +33,7 @@ Json Trainer::ConfigRecord() const {
   const GateShape& shape = gates_->shape();
   return {{"--model", BaseName(DescribeBase(*model_))},
           {"--text", text_records_},
-          {"--init", config_.init},
+          {"--init", init_hash_},
           {"--stage", config_.stage == Stage::kLocal ? "local" : "full"},
           {"--hidden", shape.n_hidden},
           {"--hidden-layers", shape.n_hidden_layer},
@@ -121,6 +122,25 @@ Status Trainer::Resume() {
   }
   saved_step_ = step_;
   Say(StrCat("resumed at step ", step_, " of ", schedule_.n_step, " from ", path));
+  return Status::Ok();
+}
+
+// All processes must train the same thing from the same step.
+Status Trainer::CheckAgreement() {
+  const double world = communicator_->world_size();
+  constexpr uint64_t kExact = uint64_t{1} << 32;  // sums of them are exact in f64
+  const double config = static_cast<double>(Fnv1a64(ConfigRecord().dump()) % kExact);
+  const double step = static_cast<double>(step_);
+  Tensor sums = torch::tensor({config, step}, torch::kDouble);
+  KVBOUND_RETURN_IF_ERROR(communicator_->Sum({sums}));
+  // A mean equal to one's own value, in every process, means that all values are equal.
+  if (sums[0].item<double>() != config * world) {
+    return InvalidArgument("--distributed: the processes have different options, texts or models");
+  }
+  if (sums[1].item<double>() != step * world) {
+    return InvalidArgument(StrCat("--distributed: this process starts at step ", step_,
+                                  ", others do not: expected the same checkpoint everywhere"));
+  }
   return Status::Ok();
 }
 
