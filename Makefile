@@ -48,7 +48,7 @@ slow: setup-train
 bench: build models
 	@scripts/bench.sh
 
-asan: setup-train
+asan: setup
 	@scripts/build.sh asan
 	@scripts/test.sh asan
 
