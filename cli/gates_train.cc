@@ -11,6 +11,7 @@
 
 #include "cli/gates.h"
 #include "cli/logging.h"
+#include "cli/math_environment.h"
 #include "src/base/strings.h"
 
 namespace kvbound::cli {
@@ -33,6 +34,7 @@ int StartTrainer(const std::vector<std::string>& arguments) {
   std::vector<char*> argv = {const_cast<char*>(kProgram)};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
+  SetMathEnvironment();  // else it would start twice
   execv(program.c_str(), argv.data());
   PrintError(StrCat(program, ": cannot be started: ", std::strerror(errno)));
   return kExitFailure;

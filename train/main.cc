@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
@@ -7,10 +9,11 @@
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/logging.h"
+#include "cli/math_environment.h"
 #include "cli/signals.h"
 #include "train/args.h"
-#include "train/math_setup.h"
 #include "train/progress.h"
+#include "train/torch_setup.h"
 #include "train/trainer.h"
 
 namespace kvbound::train {
@@ -71,6 +74,6 @@ int Main(int argc, char** argv) {
 }  // namespace kvbound::train
 
 int main(int argc, char** argv) {
-  kvbound::train::SetUpMathLibraries(argv);
+  if (kvbound::cli::SetMathEnvironment()) execv("/proc/self/exe", argv);
   return kvbound::train::Main(argc, argv);
 }

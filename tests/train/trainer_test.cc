@@ -121,6 +121,7 @@ TEST_F(TrainerTest, ResumedRunGivesTheSameFile) {
     ASSERT_TRUE(status.ok()) << status;
     EXPECT_EQ(ReadAll(config_.output), ReadAll((folder_ / "whole.gguf").string()));
     config_.resume = false;
+    fs::remove(config_.output);
   }
 }
 

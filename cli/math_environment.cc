@@ -1,15 +1,8 @@
-#include "train/math_setup.h"
-
-#include <ATen/Parallel.h>
-#include <malloc.h>
-#include <unistd.h>
+#include "cli/math_environment.h"
 
 #include <cstdlib>
-#include <limits>
 
-#include "base/threads.h"
-
-namespace kvbound::train {
+namespace kvbound::cli {
 namespace {
 
 // nullptr: OpenBLAS's own choice is all there is.
@@ -32,17 +25,11 @@ bool SetIfOpen(const char* name, const char* value) {
 
 }  // namespace
 
-void SetUpMathLibraries(char** argv) {
+bool SetMathEnvironment() {
   bool changed = SetIfOpen("OPENBLAS_CORETYPE", CoreType());
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) changed |= SetIfOpen("GOMP_SPINCOUNT", "300");
   changed |= SetIfOpen("OPENBLAS_THREAD_TIMEOUT", "12");
-  if (changed) execv("/proc/self/exe", argv);
+  return changed;
 }
 
-void SetUpTorch(int n_thread) {
-  mallopt(M_MMAP_THRESHOLD, std::numeric_limits<int>::max());
-  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
-  at::set_num_threads(n_thread > 0 ? n_thread : DefaultThreads().n);
-}
-
-}  // namespace kvbound::train
+}  // namespace kvbound::cli
