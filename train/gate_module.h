@@ -35,7 +35,7 @@ class GateModule {
   struct Parameter {
     std::string name;  // "layers.3.linear1.weight", "layers.3.linear2.weight", "layers.3.bias",
                        // ...; a tied output: "linear2.weight", "bias"
-    Tensor value;  // leaf that requires grad
+    Tensor value;      // leaf that requires grad
   };
 
   // Matrices N(0, 0.02), hidden biases 0, output biases `output_bias`. The same seed gives the same

@@ -19,6 +19,8 @@ namespace {
 constexpr size_t kLossesKept = 20;
 constexpr int32_t kEvalChunk = 64;
 constexpr int64_t kRowStride = 4;
+// Activations of longer sequences are computed again on the way back.
+constexpr int64_t kLongestKept = 1024;
 constexpr uint64_t kRowStream = 100;  // of Random::ForItem; the dataset has the first ones
 
 void Push(double value, std::vector<double>* last) {
@@ -150,6 +152,7 @@ Trainer::SequenceLoss Trainer::Backward(const Sequence& sequence, int64_t index,
     return {local.total, local.attention, local.capacity, local.kept, local.n_row};
   }
   FullOptions options;
+  options.checkpoint = config_.seq_len > kLongestKept;
   options.memory = config_.memory;
   options.capacity_weight = config_.capacity_weight;
   options.form = config_.form;
