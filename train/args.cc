@@ -105,7 +105,7 @@ void AddData(CLI::App* app, TrainConfig* c) {
       "--no-pack", [c] { c->pack = false; },
       "Documents shorter than a sequence are not put together");
   AddFloat(app, "--facts", &c->fact_share, {"a share", 0, 1},
-           "Share of sequences that carry facts, asked at their end (default 0)");
+           "Share of sequences that carry facts, asked at their end (default 0.6)");
   AddParsed(app, "--seed", &c->seed, ParseSeed, "Seed of everything random (default 1)", "N");
   GroupNewOptions(app, "Data");
 }

@@ -42,7 +42,7 @@ struct TrainConfig {
   int64_t tokens = 500000;
   int64_t seq_len = 1024;
   bool pack = true;
-  double fact_share = 0;
+  double fact_share = 0.6;
   uint64_t seed = 1;
 
   // -- optimiser

@@ -3,7 +3,7 @@
 
 namespace kvbound::train {
 
-// For programs. Sets torch's threads (0: as many as the process may use), and keeps memory that was
+// For programs. Sets the threads of torch and OpenBLAS (0: as many as the process may use), and keeps memory that was
 // freed for the next tensor: pages fresh from the system cost more than the arithmetic on them.
 void SetUpTorch(int n_thread);
 

@@ -286,8 +286,12 @@ Status Trainer::Run() {
     if (observer_.on_step && !observer_.on_step(last_)) stop[0] = 1;
     KVBOUND_RETURN_IF_ERROR(communicator_->Sum({stop}));
     const bool stopped = stop.item<double>() > 0 && step_ < schedule_.n_step;
-    if (stopped || step_ % config_.checkpoint_every == 0) KVBOUND_RETURN_IF_ERROR(Save());
+    if (!stopped && step_ % config_.checkpoint_every == 0) {
+      // Training goes on: the disk may have room by the next one.
+      if (const Status saved = Save(); !saved.ok()) Say(saved.message());
+    }
     if (stopped) {
+      KVBOUND_RETURN_IF_ERROR(Save());
       return Cancelled(StrCat("stopped at step ", step_, " of ", schedule_.n_step,
                               "; go on with --resume (", config_.checkpoint_path(), ")"));
     }
@@ -303,9 +307,15 @@ Status Trainer::Finish() {
     for (size_t i = 0; i < best_.size(); ++i) gates_->parameters()[i].value.copy_(best_[i]);
   }
   KVBOUND_ASSIGN_OR_RETURN(const std::shared_ptr<const Gates> gates, ToGates());
-  KVBOUND_RETURN_IF_ERROR(gates->Save(config_.output));
+  if (const Status written = gates->Save(config_.output); !written.ok()) {
+    const Status saved = Save();
+    return saved.ok() ? Status(written.code(), StrCat(written.message(), "; go on with --resume (",
+                                                      config_.checkpoint_path(), ")"))
+                      : written;
+  }
   std::error_code ignored;
   std::filesystem::remove(config_.checkpoint_path(), ignored);
+  Say(StrCat("wrote ", config_.output));
   return Status::Ok();
 }
 

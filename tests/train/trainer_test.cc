@@ -213,6 +213,34 @@ TEST_F(TrainerTest, FullDiskLeavesTheOldCheckpoint) {
   EXPECT_EQ(ReadAll(config_.checkpoint_path()), "old");
 }
 
+TEST_F(TrainerTest, FullDiskAtACheckpointIsSaidAndTrainingGoesOn) {
+  KVBOUND_SKIP_WITHOUT("/dev/full");
+  const auto on_step = observer_.on_step;
+  observer_.on_step = [&](const StepReport& report) {
+    if (report.step == 6) fs::create_symlink("/dev/full", config_.output + ".ckpt.part");
+    return on_step(report);
+  };
+  const Status status = Train();
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_NE(said_.find("No space left"), std::string::npos) << said_;
+  EXPECT_TRUE(Gates::Load(config_.output).ok());
+}
+
+TEST_F(TrainerTest, GatesThatCannotBeWrittenAreKeptInTheCheckpoint) {
+  observer_.on_step = [&](const StepReport& report) {
+    if (report.step == report.n_step) fs::create_directory(config_.output);
+    return true;
+  };
+  const Status status = Train();
+  EXPECT_FALSE(status.ok());
+  EXPECT_NE(status.message().find("--resume"), std::string::npos) << status;
+  fs::remove(config_.output);
+  config_.resume = true;
+  observer_.on_step = nullptr;
+  ASSERT_TRUE(Train().ok());
+  EXPECT_TRUE(Gates::Load(config_.output).ok());
+}
+
 TEST_F(TrainerTest, UnusableDocumentsAreListedAndSkipped) {
   const fs::path docs = testing::SharedDir() / "cases/open/train/27-docs";
   KVBOUND_SKIP_WITHOUT(docs);
