@@ -1,17 +1,14 @@
 // Any bytes as a GGUF model: header, hyperparameters, vocabulary and tensors are checked, and what
-// passes is read through every accessor. An input that begins with "GGUF" is taken as it is; any
-// other one is a list of changes to a valid tiny model, so that no seeds are needed.
+// passes is read through every accessor. Inputs are changes to valid tiny models.
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
-#include <iterator>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "changes_common.h"
 #include "model/gguf_file.h"
 #include "model/model_file.h"
 #include "testing/gguf_writer.h"
@@ -46,70 +43,6 @@ std::vector<GgufBytes> MakeBases() {
   return bases;
 }
 
-// Reads an input from front to back; zeros after its end.
-class Input {
- public:
-  Input(const uint8_t* data, size_t size) : data_(data), size_(size) {}
-  bool Empty() const { return at_ >= size_; }
-  uint64_t Number(int n_bytes) {
-    uint64_t value = 0;
-    for (int i = 0; i < n_bytes; ++i) {
-      value |= static_cast<uint64_t>(at_ < size_ ? data_[at_++] : 0) << (8 * i);
-    }
-    return value;
-  }
-
- private:
-  const uint8_t* data_;
-  size_t size_;
-  size_t at_ = 0;
-};
-
-void Overwrite(GgufBytes* bytes, size_t at, uint64_t value, size_t n_bytes) {
-  if (at + n_bytes <= bytes->size()) std::memcpy(bytes->data() + at, &value, n_bytes);
-}
-
-// One change: a byte, a 32- or 64-bit number, an odd number, a hole, an insertion, an end.
-void Change(Input* input, GgufBytes* bytes) {
-  static constexpr uint64_t kOdd[] = {0,          1,          7,          0x7FFFFFFF, 0x80000000,
-                                      ~0ull,      1ull << 32, 1ull << 61, 1ull << 62, 1ull << 63,
-                                      0x7FC00000, 0x7F800000, 0xBF800000};
-  const uint64_t kind = input->Number(1);
-  const size_t at = input->Number(2);
-  if (at > bytes->size()) return;
-  const auto place = bytes->begin() + static_cast<std::ptrdiff_t>(at);
-  const size_t n = std::min<size_t>(input->Number(1), bytes->size() - at);
-  switch (kind % 7) {
-    case 0:
-      return Overwrite(bytes, at, input->Number(1), 1);
-    case 1:
-      return Overwrite(bytes, at, input->Number(4), 4);
-    case 2:
-      return Overwrite(bytes, at, input->Number(8), 8);
-    case 3:
-      return Overwrite(bytes, at, kOdd[n % std::size(kOdd)], (kind & 128) != 0 ? 8 : 4);
-    case 4:
-      bytes->erase(place, place + static_cast<std::ptrdiff_t>(n));
-      return;
-    case 5:
-      bytes->insert(place, n, static_cast<uint8_t>(input->Number(1)));
-      return;
-    default:
-      if (n < 16) bytes->resize(at);
-  }
-}
-
-GgufBytes MakeBytes(const uint8_t* data, size_t size) {
-  // A copy of exact size on the heap, so that one byte too far is seen.
-  if (size >= 4 && std::memcmp(data, "GGUF", 4) == 0) return GgufBytes(data, data + size);
-  static const std::vector<GgufBytes> kBases = MakeBases();
-  Input input(data, size);
-  GgufBytes bytes = kBases[input.Number(1) % kBases.size()];
-  while (!input.Empty()) Change(&input, &bytes);
-  bytes.shrink_to_fit();
-  return bytes;
-}
-
 // Reads all that the header promises; a sanitizer sees what lies outside.
 uint64_t ReadEverything(const kvbound::GgufFile& file) {
   uint64_t sum = 0;
@@ -137,7 +70,8 @@ uint64_t ReadEverything(const kvbound::GgufFile& file) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static volatile uint64_t sink;
-  const GgufBytes bytes = MakeBytes(data, size);
+  static const std::vector<GgufBytes> kBases = MakeBases();
+  const GgufBytes bytes = kvbound::fuzz::MakeBytes(data, size, kBases);
   kvbound::Result<kvbound::GgufFile> file = kvbound::GgufFile::FromMemory(bytes, "fuzz.gguf");
   if (!file.ok()) {
     if (file.status().message().empty()) std::abort();
