@@ -79,7 +79,7 @@ struct GateTraining {
   double fact_share = 0;  // share of sequences with generated facts
   double loss = 0;        // at the end of the last stage, mean over its last steps
   double capacity_loss = 0;
-  double eviction_kl = 0;  // nats per token to the uncut model, under real eviction; 0: not measured
+  double eviction_kl = 0;  // nats per token to the uncut model, under eviction; 0: not measured
 };
 
 // The gates of one model. Immutable; thread-safe.
