@@ -13,7 +13,7 @@ packages=(g++ cmake ninja-build git python3 python3-pip libcli11-dev nlohmann-js
 case "${1:-}" in
   format) packages+=(clang-format) ;;
   fuzz) packages+=(clang libclang-rt-dev) ;;
-  train) packages+=(libtorch-dev libopenblas0-pthread) ;;
+  train) packages+=(libtorch-dev libgloo-dev libopenblas0-pthread) ;;
   "") ;;
   *) die "setup.sh: expected format, fuzz or train, found '$1'" ;;
 esac
