@@ -1,5 +1,3 @@
 #include "cli/commands.h"
 
-int main(int argc, char** argv) {
-  return kvbound::cli::Main(argc, argv);
-}
+int main(int argc, char** argv) { return kvbound::cli::Main(argc, argv); }

@@ -73,7 +73,8 @@ int Plan(const PlanArgs& args) {
   Result<CacheSetup> setup = ResolveCache(args.cache);
   if (!setup.ok()) return Fail(setup.status(), kExitUsage);
   setup->engine.n_seq = args.n_seq;
-  if (Status fitted = Complete(args.model, &*setup); !fitted.ok()) return Fail(fitted, kExitFailure);
+  if (Status fitted = Complete(args.model, &*setup); !fitted.ok())
+    return Fail(fitted, kExitFailure);
   const Result<MemoryPlan> plan = PlanMemory(args.model.path, args.model.options, setup->engine);
   if (!plan.ok()) return Fail(plan.status(), kExitFailure);
   if (args.json) {

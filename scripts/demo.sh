@@ -1,8 +1,13 @@
 #!/usr/bin/env bash
-# Reads a text of several times the budget and continues it, inside a cache that never grows.
+# Reads a text of several times the budget and continues it, inside a cache that never grows: with
+# the default policy, and with the trained gates that come with the default model.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-command=(build/kvbound run -m models/smollm2-135m-instruct-q4_1.gguf -f examples/dracula.txt
-  --budget 512 --chunk 128 --policy counter-causal-fast --temp 0.7 --seed 1 -n 200)
-say "${command[*]}"
-exec "${command[@]}"
+common=(build/kvbound run -m models/smollm2-135m-instruct-q4_1.gguf -f examples/dracula.txt
+  --temp 0.7 --seed 1)
+for policy in "--policy counter-causal-fast --budget 512 --chunk 128 -n 200" \
+  "--policy retention --gates gates/smollm2-135m-instruct.gguf --budget 256 --chunk 64 -n 100"; do
+  read -ra options <<<"$policy"
+  say "${common[*]} ${options[*]}"
+  "${common[@]}" "${options[@]}"
+done

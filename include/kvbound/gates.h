@@ -111,9 +111,9 @@ class Gates {
 
   const Parts& parts() const { return parts_; }
   int32_t n_layer() const { return static_cast<int32_t>(parts_.layers.size()); }
-  GateType type() const;          // of the first layer's first matrix
-  int64_t n_parameter() const;    // tied outputs counted once
-  uint64_t weight_bytes() const;  // of all matrices and vectors, as held
+  GateType type() const;                             // of the first layer's first matrix
+  int64_t n_parameter() const;                       // tied outputs counted once
+  uint64_t weight_bytes() const;                     // of all matrices and vectors, as held
   const std::string& path() const { return path_; }  // of Load; else empty
 
  private:

@@ -21,8 +21,8 @@ struct EngineShape {
   RunnerOptions runner;
   bool fused = false;
   std::shared_ptr<const Gates> gates;  // set iff the default policy needs them
-  int64_t max_tokens = 0;  // of one forward or scoring pass
-  int64_t max_cells = 0;   // (token, slot) pairs of its mask
+  int64_t max_tokens = 0;              // of one forward or scoring pass
+  int64_t max_cells = 0;               // (token, slot) pairs of its mask
 };
 
 // The policy of `own` if set, else the registry's.

@@ -6,21 +6,10 @@
 
 #include "base/strings.h"
 #include "ggml-alloc.h"
+#include "model/gate_type.h"
 
 namespace kvbound {
 namespace {
-
-ggml_type ToGgmlType(GateType type) {
-  switch (type) {
-    case GateType::kF32:
-      return GGML_TYPE_F32;
-    case GateType::kF16:
-      return GGML_TYPE_F16;
-    case GateType::kQ8_0:
-      return GGML_TYPE_Q8_0;
-  }
-  return GGML_TYPE_F32;
-}
 
 Status CheckSize(const Gates& gates, const char* what, int64_t expected, int64_t found) {
   if (expected == found) return Status::Ok();
@@ -50,7 +39,7 @@ void LoadedGates::Declare() {
   const size_t n_tensor = parts.layers.size() * (2 * parts.layers[0].hidden.size() + 1);
   context_.reset(ggml_init({n_tensor * ggml_tensor_overhead(), nullptr, /*no_alloc=*/true}));
   const auto matrix = [this](const GateMatrix& m) {
-    ggml_tensor* t = ggml_new_tensor_2d(context_.get(), ToGgmlType(m.type), m.n_col, m.n_row);
+    ggml_tensor* t = ggml_new_tensor_2d(context_.get(), GateGgmlType(m.type), m.n_col, m.n_row);
     entries_.push_back({t, m.data.data()});
     return t;
   };

@@ -10,6 +10,7 @@
 
 #include "kvbound/gates.h"
 #include "kvbound/status.h"
+#include "model/gate_type.h"
 #include "model/gguf_file.h"
 
 namespace kvbound {
@@ -30,7 +31,6 @@ std::string GateOutputName(int64_t layer, bool tied, std::string_view part);
 
 std::optional<GateActivation> FindGateActivation(std::string_view name);
 
-ggml_type GateGgmlType(GateType type);
 std::optional<GateType> FindGateType(ggml_type type);
 
 // What is in an open gate file. Errors name file and key or tensor, expected and found. Weights

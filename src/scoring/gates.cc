@@ -179,14 +179,6 @@ Result<GateType> ParseGateType(std::string_view name) {
       StrCat("type of gates: expected f32, f16 or q8_0, found '", Printable(name), "'"));
 }
 
-ggml_type GateGgmlType(GateType type) {
-  for (const TypeInfo& info : kTypes) {
-    if (info.type == type) return info.ggml;
-  }
-  DCHECK(false);
-  return GGML_TYPE_F32;
-}
-
 std::optional<GateType> FindGateType(ggml_type type) {
   for (const TypeInfo& info : kTypes) {
     if (info.ggml == type) return info.type;

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "cli/program.h"
+#include "testing/random_gates.h"
 #include "testing/tiny_engine.h"
-#include "testing/tiny_gates.h"
 
 namespace kvbound::testing {
 namespace {
@@ -25,7 +25,7 @@ const std::string& GatesPath() {
   static const std::string path = [] {
     const std::string file = ::testing::TempDir() + "eval_gates.gguf";
     const auto model = Model::Load(ModelPath(), {});
-    EXPECT_TRUE(MakeTinyGates(**model)->Save(file).ok());
+    EXPECT_TRUE(MakeRandomGates(**model)->Save(file).ok());
     return file;
   }();
   return path;
@@ -153,7 +153,7 @@ TEST(GatesEval, RefusesBadFiles) {
   other.name = "other";
   const auto model = LoadTiny(MakeTinyModel(other));
   const std::string gates = ::testing::TempDir() + "eval_other_gates.gguf";
-  ASSERT_TRUE(MakeTinyGates(*model)->Save(gates).ok());
+  ASSERT_TRUE(MakeRandomGates(*model)->Save(gates).ok());
   EXPECT_REFUSED_BY_PROGRAM(SmallEval({"--gates", gates}), 1, "eval_other_gates.gguf");
 }
 

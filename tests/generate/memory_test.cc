@@ -12,8 +12,8 @@
 #include "testing/alloc_counter.h"
 #include "testing/expect_refused.h"
 #include "testing/malloc_counter.h"
+#include "testing/random_gates.h"
 #include "testing/tiny_engine.h"
-#include "testing/tiny_gates.h"
 
 namespace kvbound::testing {
 namespace {
@@ -40,7 +40,7 @@ const Loaded& Wide() {
 }
 
 EngineOptions WideEngine(const std::string& policy, int32_t budget, int32_t chunk) {
-  static const std::shared_ptr<const Gates> gates = MakeTinyGates(*Wide().model);
+  static const std::shared_ptr<const Gates> gates = MakeRandomGates(*Wide().model);
   EngineOptions options = ExactEngine(policy, budget, chunk);
   options.gates = gates;
   return options;
@@ -163,7 +163,7 @@ TEST(MemoryTest, APolicyThatNeedsGatesIsRefusedWithoutOrWithThoseOfAnotherModel)
   EngineOptions options = ExactEngine("retention", 16, 4);
   ExpectRefused(PlanMemory(Wide().path, {}, options).status(), {"retention", "gates"});
   ExpectRefused(Engine::Create(Wide().model, options).status(), {"retention", "gates"});
-  options.gates = MakeTinyGates(*LoadTiny(MakeTinyModel()));
+  options.gates = MakeRandomGates(*LoadTiny(MakeTinyModel()));
   ExpectRefused(PlanMemory(Wide().path, {}, options).status(), {"width", "64", "32"});
   ExpectRefused(Engine::Create(Wide().model, options).status(), {"64", "32"});
   TinyModelOptions twin;
@@ -171,7 +171,7 @@ TEST(MemoryTest, APolicyThatNeedsGatesIsRefusedWithoutOrWithThoseOfAnotherModel)
   twin.n_embd = 64;
   twin.n_ff = 64;
   twin.seed = 2;
-  options.gates = MakeTinyGates(*LoadTiny(MakeTinyModel(twin)));
+  options.gates = MakeRandomGates(*LoadTiny(MakeTinyModel(twin)));
   ExpectRefused(Engine::Create(Wide().model, options).status(), {"norm"});
 }
 
@@ -253,7 +253,7 @@ TEST(MemoryTest, ProtectionThatFillsTheBudgetIsRefused) {
 
 TEST(MemoryTest, TypePairsThatDoNotFitAreRefusedByName) {
   const std::string narrow = MakeTinyModel().Write();  // head size 8
-  const std::shared_ptr<const Gates> narrow_gates = MakeTinyGates(**Model::Load(narrow, {}));
+  const std::shared_ptr<const Gates> narrow_gates = MakeRandomGates(**Model::Load(narrow, {}));
   for (const PolicyInfo& policy : ListPolicies()) {
     for (const KvType k : kTypes) {
       for (const KvType v : kTypes) {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "testing/random_gates.h"
 #include "testing/tiny_engine.h"
-#include "testing/tiny_gates.h"
 #include "testing/tiny_reference.h"
 
 namespace kvbound::testing {
@@ -84,7 +84,7 @@ std::vector<std::vector<double>> CutLogBeta(Engine& engine, Session& session,
 }
 
 struct Case {
-  TinyGatesOptions gates;
+  RandomGatesOptions gates;
   Granularity granularity = Granularity::kPerHead;
   double tolerance = 1e-5;
 };
@@ -92,7 +92,7 @@ struct Case {
 void ExpectReference(const Case& c) {
   const TinyModel tiny = MakeTinyModel();
   const auto model = LoadTiny(tiny);
-  const auto gates = MakeTinyGates(*model, c.gates);
+  const auto gates = MakeRandomGates(*model, c.gates);
   EngineOptions options = ExactEngine("retention", 8, 3);
   options.gates = gates;
   options.policy.granularity = c.granularity;
@@ -122,11 +122,10 @@ TEST(LogBetaTest, EqualsPlainLoopsBehindCutsForEveryGranularity) {
 
 TEST(LogBetaTest, EqualsPlainLoopsForEveryShapeActivationAndType) {
   for (GateActivation a : {GateActivation::kSilu, GateActivation::kGelu, GateActivation::kRelu}) {
-    for (int32_t n_hidden_linear : {1, 2}) {
-      ExpectReference({{.activation = a, .n_hidden_linear = n_hidden_linear}});
-    }
+    ExpectReference({{.activation = a}});
+    ExpectReference({{.hidden = {64, 32}, .activation = a}});
   }
-  ExpectReference({{.n_hidden = 40, .tied_output = true}});
+  ExpectReference({{.hidden = {40}, .tied_output = true}});
   ExpectReference({{.type = GateType::kF16}, Granularity::kPerHead, 2e-2});
   ExpectReference({{.type = GateType::kQ8_0}, Granularity::kPerHead, 1e-1});
 }
@@ -134,10 +133,10 @@ TEST(LogBetaTest, EqualsPlainLoopsForEveryShapeActivationAndType) {
 // Beta itself would round to 1.
 TEST(LogBetaTest, ASaturatedGateStillForgets) {
   const auto model = LoadTiny(MakeTinyModel());
-  TinyGatesOptions saturated;
+  RandomGatesOptions saturated;
   saturated.output_bias = 40.0f;
   EngineOptions options = ExactEngine("retention", 8, 3);
-  options.gates = MakeTinyGates(*model, saturated);
+  options.gates = MakeRandomGates(*model, saturated);
   const auto engine = MakeEngine(model, options);
   const auto session = MakeSession(*engine);
   for (const auto& row : CutLogBeta(*engine, *session, TestTokens(kTokens))) {

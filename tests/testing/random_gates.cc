@@ -1,6 +1,7 @@
 #include "testing/random_gates.h"
 
 #include <random>
+#include <stdexcept>
 
 namespace kvbound::testing {
 namespace {
@@ -63,6 +64,13 @@ Gates::Parts RandomGateParts(const RandomGatesOptions& options) {
     layer.output.bias.assign(static_cast<size_t>(options.base.n_kv_head), options.output_bias);
   }
   return parts;
+}
+
+std::shared_ptr<const Gates> MakeRandomGates(const Model& model, RandomGatesOptions options) {
+  options.base = DescribeBase(model);
+  Result<std::shared_ptr<const Gates>> gates = Gates::Make(RandomGateParts(options));
+  if (!gates.ok()) throw std::runtime_error(gates.status().message());
+  return *gates;
 }
 
 }  // namespace kvbound::testing

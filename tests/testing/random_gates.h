@@ -2,9 +2,11 @@
 #define KVBOUND_TESTING_RANDOM_GATES_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "kvbound/gates.h"
+#include "kvbound/model.h"
 
 namespace kvbound::testing {
 
@@ -27,6 +29,9 @@ struct RandomGatesOptions {
 
 // Gates with random but fixed weights, the same on every machine. A training record is there.
 Gates::Parts RandomGateParts(const RandomGatesOptions& options = {});
+
+// The same for `model`; options.base is not used. Throws std::runtime_error if they cannot be made.
+std::shared_ptr<const Gates> MakeRandomGates(const Model& model, RandomGatesOptions options = {});
 
 }  // namespace kvbound::testing
 

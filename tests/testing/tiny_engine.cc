@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "testing/tiny_gates.h"
+#include "testing/random_gates.h"
 
 namespace kvbound::testing {
 namespace {
@@ -49,7 +49,7 @@ EngineOptions ExactEngine(const std::string& policy, int32_t budget, int32_t chu
 std::unique_ptr<Engine> MakeEngine(std::shared_ptr<const Model> model,
                                    const EngineOptions& options) {
   EngineOptions with_gates = options;
-  if (!options.gates) with_gates.gates = MakeTinyGates(*model);
+  if (!options.gates) with_gates.gates = MakeRandomGates(*model);
   return ValueOf(Engine::Create(std::move(model), with_gates));
 }
 

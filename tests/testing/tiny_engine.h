@@ -21,7 +21,7 @@ std::shared_ptr<const Model> LoadTiny(const TinyModel& model, const ModelOptions
 // f32 K and V, one thread, one sequence.
 EngineOptions ExactEngine(const std::string& policy, int32_t budget, int32_t chunk);
 
-// A policy that needs gates gets MakeTinyGates of the model, unless options.gates is set.
+// A policy that needs gates gets MakeRandomGates of the model, unless options.gates is set.
 std::unique_ptr<Engine> MakeEngine(std::shared_ptr<const Model> model,
                                    const EngineOptions& options);
 

@@ -1,5 +1,3 @@
-#include "train/facts.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <string>
 
 #include "train/fact_frames.h"
+#include "train/facts.h"
 
 namespace kvbound::train {
 namespace {
