@@ -105,7 +105,8 @@ TEST(FactItems, AnswersDiffer) {
   }
   EXPECT_EQ(answers.size(), keys->size());
   std::set<std::string> questions;
-  for (const FactItem& item : *Make(FactProbe::kInvented, Options())) {
+  const auto invented = Make(FactProbe::kInvented, Options());
+  for (const FactItem& item : *invented) {
     questions.insert(item.question);
   }
   EXPECT_EQ(questions.size(), keys->size());
