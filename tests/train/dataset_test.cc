@@ -80,7 +80,9 @@ TEST_F(DatasetTest, ShortDocumentsArePackedAndSeeThemselvesOnly) {
       const bool first = t == 0 || document[t] != document[t - 1];
       EXPECT_EQ(positions[t], first ? 0 : positions[t - 1] + 1);
       EXPECT_EQ(labels[t] == kIgnoredLabel, first);
-      if (t > 0 && first) EXPECT_EQ(document[t], document[t - 1] + 1);
+      if (t > 0 && first) {
+        EXPECT_EQ(document[t], document[t - 1] + 1);
+      }
     }
     EXPECT_EQ(static_cast<int64_t>(sequence.names.size()), document.back() + 1);
   }
