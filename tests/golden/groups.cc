@@ -30,7 +30,7 @@ Result<CaseKind> KindOf(const CaseFile& file) {
   if (file.Has("method")) {
     KVBOUND_ASSIGN_OR_RETURN(const std::string method, file.Text("method"));
     const std::string reason = WhyCycleMethodIsSkipped(method);
-    return reason.empty() ? CaseKind{RunCycleCase, nullptr} : CaseKind{nullptr, reason};
+    return reason.empty() ? CaseKind{RunCycleCase, ""} : CaseKind{nullptr, reason};
   }
   bool known = false;
   for (const Kind& kind : kKinds) {
