@@ -73,6 +73,7 @@ float Largest(std::span<const float> values) {
 LogitRow MakeRow(std::span<const float> logits, float largest, double sum) {
   LogitRow row;
   row.top = static_cast<int32_t>(std::find(logits.begin(), logits.end(), largest) - logits.begin());
+  row.largest = largest;
   row.log_sum = largest + std::log(sum);
   return row;
 }
@@ -96,10 +97,9 @@ LogitRow SumUp(std::span<const float> logits, std::span<float> weights) {
 double Divergence(std::span<const float> p, std::span<const float> p_weights, const LogitRow& p_row,
                   std::span<const float> q, const LogitRow& q_row) {
   const float *a = p.data(), *b = q.data(), *w = p_weights.data();
-  const double largest = p[p_row.top];
   const double difference = Sum(p.size(), [=](size_t i) { return w[i] * (a[i] - b[i]); });
   // The weights sum to exp(log_sum - largest).
-  return difference * std::exp(largest - p_row.log_sum) - p_row.log_sum + q_row.log_sum;
+  return difference * std::exp(p_row.largest - p_row.log_sum) - p_row.log_sum + q_row.log_sum;
 }
 
 }  // namespace kvbound::eval

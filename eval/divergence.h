@@ -10,6 +10,7 @@ namespace kvbound::eval {
 struct LogitRow {
   int32_t top = 0;     // the most probable token; the lowest of equal ones
   double log_sum = 0;  // log sum exp: log p(v) = logits[v] - log_sum; NaN if a logit is
+  float largest = 0;   // logit of `top`; NaN if a logit is
 };
 
 // Exponentials in float (relative error below 1e-6), their sum in double.
