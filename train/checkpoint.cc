@@ -9,8 +9,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/hash.h"
 #include "base/strings.h"
-#include "train/text_files.h"
 
 namespace kvbound::train {
 namespace {

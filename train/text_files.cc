@@ -11,6 +11,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/hash.h"
 #include "base/strings.h"
 #include "eval/texts.h"
 #include "text/utf8.h"
@@ -163,11 +164,6 @@ std::string TextFile::Describe() const {
   char hex[17];
   std::snprintf(hex, sizeof(hex), "%016llx", static_cast<unsigned long long>(hash));
   return StrCat(fs::path(path).filename().string(), ", ", n_byte, " bytes, fnv1a ", hex);
-}
-
-uint64_t Fnv1a64(std::string_view bytes, uint64_t hash) {
-  for (const char byte : bytes) hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001b3;
-  return hash;
 }
 
 Result<uint64_t> HashFile(const std::string& path) {

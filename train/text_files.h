@@ -51,9 +51,7 @@ struct TextCorpus {
 // Corrupt: JSON that does not parse, with the line.
 Result<TextCorpus> ReadTexts(const std::vector<std::string>& paths);
 
-uint64_t Fnv1a64(std::string_view bytes, uint64_t hash = 0xcbf29ce484222325);
-
-// Fnv1a64 of a file's bytes. IoError.
+// Fnv1a64 (base/hash.h) of a file's bytes. IoError.
 Result<uint64_t> HashFile(const std::string& path);
 
 }  // namespace kvbound::train

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "base/hash.h"
 #include "base/strings.h"
 #include "train/text_files.h"
 #include "train/trainer.h"

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/strings.h"
 #include "kvbound/gates.h"
 #include "kvbound/model.h"
@@ -11,19 +12,6 @@
 
 namespace kvbound {
 namespace {
-
-// FNV-1a, 64 bits.
-class Fnv1a {
- public:
-  void Add(const void* data, size_t n_bytes) {
-    const auto* bytes = static_cast<const uint8_t*>(data);
-    for (size_t i = 0; i < n_bytes; ++i) hash_ = (hash_ ^ bytes[i]) * 0x100000001b3u;
-  }
-  uint64_t hash() const { return hash_; }
-
- private:
-  uint64_t hash_ = 0xcbf29ce484222325u;
-};
 
 // Norms and biases: every quantisation of a model keeps them in f32. The rotation factors are left
 // out, since converters write them or not.
@@ -36,14 +24,17 @@ uint64_t NormHash(const GgufFile& file) {
   }
   std::sort(vectors.begin(), vectors.end(),
             [](const GgufTensor* a, const GgufTensor* b) { return a->name < b->name; });
-  Fnv1a hash;
+  uint64_t hash = Fnv1a64("");
+  const auto add = [&hash](const void* data, size_t n_bytes) {
+    hash = Fnv1a64({static_cast<const char*>(data), n_bytes}, hash);
+  };
   for (const GgufTensor* tensor : vectors) {
     const auto n = static_cast<uint64_t>(tensor->ne[0]);
-    hash.Add(tensor->name.data(), tensor->name.size());
-    hash.Add(&n, sizeof(n));
-    hash.Add(tensor->data, tensor->n_bytes);
+    add(tensor->name.data(), tensor->name.size());
+    add(&n, sizeof(n));
+    add(tensor->data, tensor->n_bytes);
   }
-  return hash.hash();
+  return hash;
 }
 
 std::string Hex(uint64_t value) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/hash.h"
 #include "testing/tiny_model.h"
 
 namespace kvbound::train {
