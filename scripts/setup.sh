@@ -9,7 +9,7 @@
 
 deps=.deps/llama
 packages=(g++ cmake ninja-build git python3 python3-pip libcli11-dev nlohmann-json3-dev
-  libspdlog-dev libgtest-dev libbenchmark-dev)
+  libspdlog-dev libhwy-dev libgtest-dev libbenchmark-dev)
 case "${1:-}" in
   format) packages+=(clang-format) ;;
   fuzz) packages+=(clang libclang-rt-dev) ;;

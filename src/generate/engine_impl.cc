@@ -22,7 +22,7 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::Create(std::shared_ptr<const Mod
     KVBOUND_RETURN_IF_ERROR(shape.gates->CheckBase(*impl->model));
     KVBOUND_ASSIGN_OR_RETURN(impl->gates,
                              LoadedGates::Make(shape.gates, loaded, Weights::Mode::kLoad));
-    impl->log_beta_.resize(shape.max_tokens * loaded.hparams().n_kv_head);
+    impl->gate_output_.resize(LoadedGates::OutputSize(*shape.gates, shape.max_tokens));
   }
   const GraphSources sources{loaded, impl->store->layout(), impl->store->tensors(), shape.fused,
                              impl->gates.get()};
@@ -105,12 +105,13 @@ Status EngineImpl::Forward(std::span<const int32_t> seqs, int32_t n_tok, Want wa
 
 Status EngineImpl::ReadLogBeta(const Graph& graph, std::span<const int32_t> seqs, int32_t n_tok) {
   const size_t n = size_t(n_tok) * hparams().n_kv_head;  // of one sequence
-  const std::span<float> values = std::span(log_beta_).first(n * seqs.size());
   for (int32_t layer = 0; layer < hparams().n_layer; ++layer) {
-    ReadOutput(graph.gate_outputs[layer], 0, values);
-    gates->LogBeta(layer, values);
+    const ggml_tensor* output = graph.gate_outputs[layer];
+    const std::span<float> values = std::span(gate_output_).first(ggml_nelements(output));
+    ReadOutput(output, 0, values);
+    const std::span<const float> log_beta = gates->LogBeta(layer, values, output->ne[1]);
     for (size_t i = 0; i < seqs.size(); ++i) {
-      store->WriteLogBeta(seqs[i], layer, values.subspan(i * n, n));
+      store->WriteLogBeta(seqs[i], layer, log_beta.subspan(i * n, n));
     }
   }
   return Status::Ok();
@@ -224,7 +225,7 @@ MemoryPlan EngineImpl::Allocated() const {
   set("graphs", sizes.graph_bytes);
   set("logits", logits_.capacity() * sizeof(float));
   uint64_t host = store->allocated_host_bytes() + inputs->allocated_bytes();
-  host += log_beta_.capacity() * sizeof(float);
+  host += gate_output_.capacity() * sizeof(float);
   if (scratch) {
     host += scratch->allocated_bytes();
     host += uint64_t(shape.options.n_seq) * hparams().n_vocab * sizeof(int32_t);

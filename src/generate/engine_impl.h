@@ -60,7 +60,7 @@ class EngineImpl {
   Status CheckBatch(std::span<Session* const> sessions) const;
 
   std::vector<float> logits_;    // [n_seq + max_logit_rows, n_vocab]
-  std::vector<float> log_beta_;  // [max_tokens, n_kv_head], of one layer of the pass under way
+  std::vector<float> gate_output_;  // of one layer of the pass under way
   std::vector<SeqRun> runs_;     // of the pass under way
   std::vector<int32_t> batch_;   // its sequences, ascending
 };

@@ -105,7 +105,9 @@ uint64_t LogitBytes(const HParams& hp, const EngineShape& shape) {
 uint64_t HostBytes(const HParams& hp, const EngineShape& shape) {
   uint64_t bytes =
       shape.layout.host_bytes() + GraphInputs::Bytes(shape.max_tokens, shape.max_cells);
-  if (shape.gates) bytes += shape.max_tokens * hp.n_kv_head * sizeof(float);
+  if (shape.gates) {
+    bytes += LoadedGates::OutputSize(*shape.gates, shape.max_tokens) * sizeof(float);
+  }
   if (shape.policy.model_score != ModelScore::kNone) {
     bytes += ScoreScratch::Bytes(shape.layout, hp);
     bytes += uint64_t(shape.options.n_seq) * hp.n_vocab * sizeof(int32_t);  // token frequencies

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "model/gate_op.h"
+
 namespace kvbound {
 namespace {
 
@@ -173,11 +175,18 @@ ggml_tensor* Blocks::AttendFused(ggml_tensor* q, ggml_tensor* k, ggml_tensor* v,
 
 ggml_tensor* Blocks::Gate(ggml_tensor* x, int32_t layer) {
   const LoadedGates& gates = *sources_.gates;
-  for (const LoadedGates::Linear& hidden : gates.layer(layer).hidden) {
+  const LoadedGates::Layer& weights = gates.layer(layer);
+  for (const LoadedGates::Linear& hidden : weights.hidden) {
+    const GateOpWeights end{hidden.weight, hidden.bias, weights.output.weight};
+    if (&hidden == &weights.hidden.back() && sources_.model.on_cpu() &&
+        x->ne[1] < kGateOpTokens && GateOpFits(end)) {
+      return GateOp(ctx_, end, gates.activation(), x);
+    }
     ggml_tensor* y = ggml_add_inplace(ctx_, ggml_mul_mat(ctx_, hidden.weight, x), hidden.bias);
     x = Activate(ctx_, gates.activation(), y);
   }
-  return ggml_mul_mat(ctx_, gates.layer(layer).output.weight, x);
+  ggml_tensor* z = ggml_mul_mat(ctx_, weights.output.weight, x);
+  return ggml_reshape_3d(ctx_, z, z->ne[0], 1, z->ne[1]);
 }
 
 ggml_tensor* Blocks::FeedForward(ggml_tensor* x, const LayerWeights& w) {

@@ -32,8 +32,8 @@ class Blocks {
   // The feed-forward half: {n_embd, N} -> {n_embd, N}, the residual not yet added.
   ggml_tensor* FeedForward(ggml_tensor* x, const LayerWeights& weights);
 
-  // The gate of a layer up to its last product: {n_embd, N} -> {n_kv_head, N}, bias and logsigmoid
-  // not yet applied.
+  // The gate of a layer up to its last product: {n_embd, N} -> {n_kv_head, n_part, N}, to be added
+  // up over the parts; bias and logsigmoid not yet applied.
   ggml_tensor* Gate(ggml_tensor* x, int32_t layer);
 
   // Writes the rows of x {n_embd, N} into the hidden rows of the tokens' slots.

@@ -60,7 +60,8 @@ struct Graph {
   ggml_tensor* logits = nullptr;        // f32 [n_out, n_vocab]
   ggml_tensor* target_logit = nullptr;  // f32 [N]
   ggml_tensor* normed = nullptr;        // f32 [N, n_embd], after the final norm
-  // Per layer, for appended tokens if there are gates: their last product, f32 [N, n_kv_head].
+  // Per layer, for appended tokens if there are gates: their last product, f32
+  // [N, n_part, n_kv_head], to be added up over the parts.
   std::vector<ggml_tensor*> gate_outputs;
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/strings.h"
 #include "ggml-alloc.h"
+#include "model/gate_op.h"
 #include "model/gate_type.h"
 
 namespace kvbound {
@@ -85,12 +86,26 @@ Status LoadedGates::Place(ggml_backend_buffer_type_t type, Weights::Mode mode) {
   return Status::Ok();
 }
 
-void LoadedGates::LogBeta(int32_t layer, std::span<float> z) const {
+size_t LoadedGates::OutputSize(const Gates& gates, int64_t max_tokens) {
+  const GateLayer& layer = gates.parts().layers.front();
+  const int64_t in_parts = kGateOpTokens * GateParts(layer.output.weight.n_col);
+  return std::max(max_tokens, in_parts) * layer.output.weight.n_row;
+}
+
+std::span<float> LoadedGates::LogBeta(int32_t layer, std::span<float> outputs,
+                                      int64_t n_part) const {
   const std::vector<float>& bias = gates_->parts().layers[layer].output.bias;
-  for (size_t i = 0; i < z.size(); ++i) {
-    const float x = z[i] + bias[i % bias.size()];
-    z[i] = std::min(x, 0.0f) - std::log1p(std::exp(-std::abs(x)));
+  const size_t n_head = bias.size();
+  const std::span<float> log_beta = outputs.first(outputs.size() / n_part);
+  for (size_t i = 0; i < log_beta.size(); ++i) {
+    const size_t token = i / n_head, head = i % n_head;
+    float x = bias[head];
+    for (int64_t part = 0; part < n_part; ++part) {
+      x += outputs[(token * n_part + part) * n_head + head];
+    }
+    log_beta[i] = std::min(x, 0.0f) - std::log1p(std::exp(-std::abs(x)));
   }
+  return log_beta;
 }
 
 }  // namespace kvbound

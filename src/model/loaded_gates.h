@@ -35,9 +35,13 @@ class LoadedGates {
   int32_t n_hidden_linear() const { return static_cast<int32_t>(layers_[0].hidden.size()); }
   uint64_t total_bytes() const { return bytes_; }
 
-  // log beta of outputs z of `layer`'s last product, in place: [n_token, n_kv_head]. In f32 and
-  // never through beta itself, which rounds to 1 long before log beta rounds to 0.
-  void LogBeta(int32_t layer, std::span<float> z) const;
+  // Floats that the outputs of one layer take for any of up to `max_tokens` tokens.
+  static size_t OutputSize(const Gates& gates, int64_t max_tokens);
+
+  // log beta from outputs of `layer`'s graph, [n_token, n_part, n_kv_head], in place: the result
+  // [n_token, n_kv_head] is the front of `outputs`. In f32 and never through beta itself, which
+  // rounds to 1 long before log beta rounds to 0.
+  std::span<float> LogBeta(int32_t layer, std::span<float> outputs, int64_t n_part) const;
 
  private:
   explicit LoadedGates(std::shared_ptr<const Gates> gates) : gates_(std::move(gates)) {}

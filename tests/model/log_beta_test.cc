@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "model/gate_op.h"
 #include "testing/random_gates.h"
 #include "testing/tiny_engine.h"
 #include "testing/tiny_reference.h"
@@ -87,13 +88,15 @@ struct Case {
   RandomGatesOptions gates;
   Granularity granularity = Granularity::kPerHead;
   double tolerance = 1e-5;
+  int32_t chunk = 3;
+  int32_t last_cut = 11;  // slots that it finds: budget + chunk, or what the last pass leaves
 };
 
 void ExpectReference(const Case& c) {
   const TinyModel tiny = MakeTinyModel();
   const auto model = LoadTiny(tiny);
   const auto gates = MakeRandomGates(*model, c.gates);
-  EngineOptions options = ExactEngine("retention", 8, 3);
+  EngineOptions options = ExactEngine("retention", 8, c.chunk);
   options.gates = gates;
   options.policy.granularity = c.granularity;
   const auto engine = MakeEngine(model, options);
@@ -111,7 +114,7 @@ void ExpectReference(const Case& c) {
       ++n_seen;
     }
   }
-  EXPECT_EQ(n_seen, 2 * 11);  // the last cut finds budget + chunk slots
+  EXPECT_EQ(n_seen, 2 * c.last_cut);
 }
 
 TEST(LogBetaTest, EqualsPlainLoopsBehindCutsForEveryGranularity) {
@@ -128,6 +131,16 @@ TEST(LogBetaTest, EqualsPlainLoopsForEveryShapeActivationAndType) {
   ExpectReference({{.hidden = {40}, .tied_output = true}});
   ExpectReference({{.type = GateType::kF16}, Granularity::kPerHead, 2e-2});
   ExpectReference({{.type = GateType::kQ8_0}, Granularity::kPerHead, 1e-1});
+}
+
+// Few tokens take one operator in parts of hidden units, many take products of whole matrices.
+TEST(LogBetaTest, IsTheSameForFewTokensAndForMany) {
+  for (int32_t chunk : {1, int32_t{kGateOpTokens}}) {
+    ExpectReference({.gates = {.hidden = {64}}, .chunk = chunk, .last_cut = 9});
+    ExpectReference({.gates = {.hidden = {40}}, .chunk = chunk, .last_cut = 9});
+    ExpectReference(
+        {.gates = {.type = GateType::kQ8_0}, .tolerance = 1e-1, .chunk = chunk, .last_cut = 9});
+  }
 }
 
 // Beta itself would round to 1.
