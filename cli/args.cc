@@ -29,12 +29,13 @@ void AddStorageOptions(CLI::App* app, CacheArgs* args) {
   AddChoice(app, "--cache-type-k", &args->type_k, types, "-ctk: how K is stored (default f16)");
   AddChoice(app, "--cache-type-v", &args->type_v, types, "-ctv: how V is stored (default f16)");
   AddChoice<AttentionPath, AttentionPath>(
-      app, "--flash-attn", &args->attention,
+      app, "--attention", &args->attention,
       {{"auto", AttentionPath::kAuto},
-       {"on", AttentionPath::kFused},
-       {"off", AttentionPath::kPlain}},
-      "-fa: one fused attention operator, or product, softmax, product; auto takes "
-      "the faster for the V type");
+       {"fused", AttentionPath::kFused},
+       {"stock", AttentionPath::kStock},
+       {"flash", AttentionPath::kFlash}},
+      "What computes attention: our fused operator (auto takes it on CPUs), ggml's operators, or "
+      "its flash attention throughout");
   AddInt(app, "-t,--threads", &args->n_threads, {"a number of threads", 1, 512},
          "Threads (default: cores and CPU quota of this process)");
 }

@@ -49,7 +49,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kShortNam
     {{"-sys", "--system-prompt"},
      {"-ctk", "--cache-type-k"},
      {"-ctv", "--cache-type-v"},
-     {"-fa", "--flash-attn"},
+     {"-fa", "--attention"},
      {"-np", "--parallel"}}};
 
 bool TakesValue(const CLI::App& app, const std::string& argument) {

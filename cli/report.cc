@@ -19,18 +19,6 @@ uint64_t KvBytes(const MemoryPlan& plan) {
   return plan.part_bytes("K") + plan.part_bytes("V") + plan.part_bytes("hidden rows");
 }
 
-std::string AttentionName(AttentionPath path) {
-  switch (path) {
-    case AttentionPath::kAuto:
-      return "auto";
-    case AttentionPath::kPlain:
-      return "plain";
-    case AttentionPath::kFused:
-      return "fused";
-  }
-  return "unknown";
-}
-
 // A fingerprint that two runs share if and only if their last logits are the same bits (FNV-1a).
 std::string LogitsHash(std::span<const float> logits) {
   uint32_t hash = 2166136261u;
@@ -126,7 +114,7 @@ Json RunRecord(const Engine& engine, const Session& session) {
             {"pin_prompt", protection.pin_prompt}}},
           {"type_k", KvTypeName(options.type_k)},
           {"type_v", KvTypeName(options.type_v)},
-          {"attention", AttentionName(options.attention)},
+          {"attention", AttentionPathName(options.attention)},
           {"threads", options.n_threads},
           {"n_set", session.n_set()}};
 }
@@ -189,7 +177,7 @@ Table StatsTable(const Engine& engine, const Session& session, const RunCounters
        StrCat(Fixed("%.3f s, ", stats.scoring_seconds),
               Fixed("%.1f %% of the time", 100 * Rate(stats.scoring_seconds, total_seconds)))},
       {"threads", StrCat(options.n_threads, " (", counters.threads_reason, "), ",
-                         AttentionName(options.attention), " attention")},
+                         AttentionPathName(options.attention), " attention")},
       {"seed", StrCat(counters.seed, ", last logits ", LogitsHash(session.logits()))},
   };
 }

@@ -20,9 +20,13 @@ enum class KvType { kF32, kF16, kBF16, kQ8_0, kQ4_0 };
 std::string_view KvTypeName(KvType type);
 Result<KvType> ParseKvType(std::string_view name);
 
-// Plain: product, softmax, product; V is stored transposed. Fused: one flash-attention operator;
-// any type of V. Auto takes plain where V has a float type, since it is faster on CPUs.
-enum class AttentionPath { kAuto, kPlain, kFused };
+// What computes attention. Fused: our operator, on CPUs, which reads each row of K and V once.
+// Stock: ggml's operators, product, softmax, product or flash attention, whichever is faster; V is
+// stored transposed, in a float type. Flash: ggml's flash attention throughout. Auto: fused where
+// it is possible, else stock on CPUs and flash elsewhere.
+enum class AttentionPath { kAuto, kFused, kStock, kFlash };
+
+std::string_view AttentionPathName(AttentionPath path);  // "auto", "fused", "stock", "flash"
 
 // How the weights are held. Changes no result beyond float rounding.
 struct ModelOptions {

@@ -26,6 +26,20 @@ std::string_view KvTypeName(KvType type) {
   return "unknown";
 }
 
+std::string_view AttentionPathName(AttentionPath path) {
+  switch (path) {
+    case AttentionPath::kAuto:
+      return "auto";
+    case AttentionPath::kFused:
+      return "fused";
+    case AttentionPath::kStock:
+      return "stock";
+    case AttentionPath::kFlash:
+      return "flash";
+  }
+  return "unknown";
+}
+
 Result<KvType> ParseKvType(std::string_view name) {
   std::string known;
   for (const auto& [value, text] : kKvTypes) {

@@ -22,14 +22,14 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::Create(std::shared_ptr<const Mod
     KVBOUND_RETURN_IF_ERROR(shape.gates->CheckBase(*impl->model));
     KVBOUND_ASSIGN_OR_RETURN(impl->gates,
                              LoadedGates::Make(shape.gates, loaded, Weights::Mode::kLoad));
-    impl->gate_output_.resize(LoadedGates::OutputSize(*shape.gates, shape.max_tokens));
+    impl->gate_output_.resize(LoadedGates::OutputSize(*shape.gates, shape.inputs.tokens));
   }
-  const GraphSources sources{loaded, impl->store->layout(), impl->store->tensors(), shape.fused,
-                             impl->gates.get()};
+  const GraphSources sources{loaded, impl->store->layout(), impl->store->tensors(),
+                             shape.options.attention, impl->gates.get()};
   KVBOUND_ASSIGN_OR_RETURN(const RunnerSizes sizes, GraphRunner::Measure(sources, shape.runner));
   impl->plan = MakePlan(loaded, impl->gates.get(), shape, sizes);
   KVBOUND_ASSIGN_OR_RETURN(impl->runner, GraphRunner::Create(sources, shape.runner));
-  impl->inputs.emplace(shape.max_tokens, shape.max_cells);
+  impl->inputs.emplace(shape.inputs);
   if (shape.policy.model_score != ModelScore::kNone) {
     impl->scratch.emplace(shape.layout, loaded.hparams());
   }
@@ -70,12 +70,18 @@ void EngineImpl::FillInputs(std::span<const int32_t> seqs, int32_t n_tok, int32_
   int32_t at = 0;
   for (int32_t seq : seqs) {
     const int32_t first = store->n(seq) - n_tok;
+    const int32_t n_head = hparams().n_kv_head;
+    if (!inputs->has_mask()) {
+      std::fill_n(inputs->occupied.begin() + at / n_tok * n_head, n_head, store->n(seq));
+    }
     const std::span<const Token> tokens = store->tokens(seq, 0).subspan(first);
     const std::span<const Position> positions = store->positions(seq, 0).subspan(first);
     for (int32_t i = 0; i < n_tok; ++i, ++at) {
       inputs->tokens[at] = tokens[i];
       inputs->positions[at] = positions[i].value;
       inputs->slots[at] = first + i;
+      inputs->visible[at] = {0, n_tok - 1 - i};
+      if (!inputs->has_mask()) continue;
       const std::span<float> mask = inputs->MaskRow(at, n_kv);
       std::fill(mask.begin(), mask.begin() + first + i + 1, 0.0f);
       std::fill(mask.begin() + first + i + 1, mask.end(), kMasked);

@@ -59,10 +59,10 @@ class EngineImpl {
   Status CheckFinite(std::span<const float> row, int32_t seq, int32_t slot) const;
   Status CheckBatch(std::span<Session* const> sessions) const;
 
-  std::vector<float> logits_;    // [n_seq + max_logit_rows, n_vocab]
+  std::vector<float> logits_;       // [n_seq + max_logit_rows, n_vocab]
   std::vector<float> gate_output_;  // of one layer of the pass under way
-  std::vector<SeqRun> runs_;     // of the pass under way
-  std::vector<int32_t> batch_;   // its sequences, ascending
+  std::vector<SeqRun> runs_;        // of the pass under way
+  std::vector<int32_t> batch_;      // its sequences, ascending
 };
 
 // One sequence of an engine: a row of the store and what belongs to it.

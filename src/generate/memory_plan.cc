@@ -5,7 +5,6 @@
 
 #include "base/strings.h"
 #include "base/threads.h"
-#include "model/graph_inputs.h"
 #include "scoring/counter_causal.h"
 
 namespace kvbound {
@@ -18,18 +17,27 @@ constexpr int32_t kOtherGraphs = 6;  // prompt chunks, scoring tiles, a vocabula
 
 bool IsBlockType(KvType type) { return type == KvType::kQ8_0 || type == KvType::kQ4_0; }
 
-Result<bool> UseFused(const LoadedModel& model, const EngineOptions& options) {
+Result<AttentionPath> ResolveAttention(const LoadedModel& model, const EngineOptions& options) {
+  const int32_t head_dim = model.hparams().head_dim;
+  const bool can_fuse = model.on_cpu() && head_dim <= kMaxHeadDim;
   switch (options.attention) {
     case AttentionPath::kFused:
-      return true;
-    case AttentionPath::kPlain:
-      if (!IsBlockType(options.type_v)) return false;
-      return Unsupported(StrCat("plain attention reads V transposed and cannot hold it as ",
+      if (can_fuse) return AttentionPath::kFused;
+      return Unsupported(StrCat("fused attention: expected a CPU and heads of at most ",
+                                kMaxHeadDim, " values, found ",
+                                ggml_backend_dev_name(model.device()), " and ", head_dim));
+    case AttentionPath::kStock:
+      if (!IsBlockType(options.type_v)) return AttentionPath::kStock;
+      return Unsupported(StrCat("stock attention reads V transposed and cannot hold it as ",
                                 KvTypeName(options.type_v), ": expected f32, f16 or bf16"));
+    case AttentionPath::kFlash:
+      return AttentionPath::kFlash;
     case AttentionPath::kAuto:
       break;
   }
-  return !model.on_cpu() || IsBlockType(options.type_v);
+  if (can_fuse) return AttentionPath::kFused;
+  const bool plain = model.on_cpu() && !IsBlockType(options.type_v);
+  return plain ? AttentionPath::kStock : AttentionPath::kFlash;
 }
 
 KvLayout LayoutOf(const HParams& hp, const EngineShape& shape) {
@@ -42,7 +50,7 @@ KvLayout LayoutOf(const HParams& hp, const EngineShape& shape) {
   layout.n_seq = shape.options.n_seq;
   layout.type_k = shape.options.type_k;
   layout.type_v = shape.options.type_v;
-  layout.v_transposed = !shape.fused;
+  layout.v_transposed = shape.options.attention == AttentionPath::kStock;
   layout.granularity = shape.policy.granularity;
   if (shape.policy.model_score == ModelScore::kCounterCausalFast) layout.n_hidden = hp.n_embd;
   layout.log_beta = shape.policy.needs_gates;
@@ -82,7 +90,7 @@ void AddCases(const HParams& hp, EngineShape* shape) {
   runner.cases = DecodeCases(shape->layout);
   runner.cases.push_back(ChunkCase(*shape, shape->layout.chunk));
   // Below a tile another attention is used, which can need more than a whole chunk's.
-  runner.cases.push_back(ChunkCase(*shape, std::min(shape->layout.chunk, kFusedTile - 1)));
+  runner.cases.push_back(ChunkCase(*shape, std::min(shape->layout.chunk, kFlashTile - 1)));
   if (shape->policy.model_score != ModelScore::kNone) {
     for (GraphCase& c : ScoreCases(shape->layout, hp, shape->policy.model_score)) {
       runner.cases.push_back(std::move(c));
@@ -90,10 +98,16 @@ void AddCases(const HParams& hp, EngineShape* shape) {
     runner.vocab_block_rows = VocabBlockRows(hp);
     runner.vocab_block_cols = ScoreTile(shape->layout, hp);
   }
+  GraphInputs::Sizes& inputs = shape->inputs;
+  const bool fused = shape->options.attention == AttentionPath::kFused;
+  if (fused) {
+    inputs.heads = int64_t{shape->layout.n_seq} * hp.n_kv_head;
+    inputs.slots = shape->layout.n_slot();
+  }
   for (const GraphCase& c : runner.cases) {
     const int64_t n_token = int64_t{c.spec.n_tok} * c.spec.n_seq;
-    shape->max_tokens = std::max(shape->max_tokens, n_token);
-    shape->max_cells = std::max(shape->max_cells, n_token * c.spec.n_kv);
+    inputs.tokens = std::max(inputs.tokens, n_token);
+    if (!fused) inputs.cells = std::max(inputs.cells, n_token * c.spec.n_kv);
   }
 }
 
@@ -103,10 +117,9 @@ uint64_t LogitBytes(const HParams& hp, const EngineShape& shape) {
 }
 
 uint64_t HostBytes(const HParams& hp, const EngineShape& shape) {
-  uint64_t bytes =
-      shape.layout.host_bytes() + GraphInputs::Bytes(shape.max_tokens, shape.max_cells);
+  uint64_t bytes = shape.layout.host_bytes() + GraphInputs::Bytes(shape.inputs);
   if (shape.gates) {
-    bytes += LoadedGates::OutputSize(*shape.gates, shape.max_tokens) * sizeof(float);
+    bytes += LoadedGates::OutputSize(*shape.gates, shape.inputs.tokens) * sizeof(float);
   }
   if (shape.policy.model_score != ModelScore::kNone) {
     bytes += ScoreScratch::Bytes(shape.layout, hp);
@@ -122,9 +135,9 @@ Result<MemoryPlan> PlanShape(const LoadedModel& model, const EngineOptions& opti
     KVBOUND_ASSIGN_OR_RETURN(gates,
                              LoadedGates::Make(shape.gates, model, Weights::Mode::kShapesOnly));
   }
-  KVBOUND_ASSIGN_OR_RETURN(
-      const RunnerSizes sizes,
-      GraphRunner::MeasureShapes(model, shape.layout, gates.get(), shape.fused, shape.runner));
+  KVBOUND_ASSIGN_OR_RETURN(const RunnerSizes sizes,
+                           GraphRunner::MeasureShapes(model, shape.layout, gates.get(),
+                                                      shape.options.attention, shape.runner));
   return MakePlan(model, gates.get(), shape, sizes);
 }
 
@@ -151,7 +164,7 @@ Result<EngineShape> ShapeEngine(const LoadedModel& model, const EngineOptions& o
     }
     shape.gates = options.gates;
   }
-  KVBOUND_ASSIGN_OR_RETURN(shape.fused, UseFused(model, options));
+  KVBOUND_ASSIGN_OR_RETURN(shape.options.attention, ResolveAttention(model, options));
   shape.layout = LayoutOf(model.hparams(), shape);
   KVBOUND_RETURN_IF_ERROR(shape.layout.Validate());
   if (options.n_threads < 0 || options.n_threads > GGML_MAX_N_THREADS) {
@@ -163,7 +176,6 @@ Result<EngineShape> ShapeEngine(const LoadedModel& model, const EngineOptions& o
                                   options.max_logit_rows));
   }
   if (shape.options.n_threads == 0) shape.options.n_threads = DefaultThreads().n;
-  shape.options.attention = shape.fused ? AttentionPath::kFused : AttentionPath::kPlain;
   AddCases(model.hparams(), &shape);
   return shape;
 }

@@ -8,6 +8,7 @@
 #include "kvbound/memory.h"
 #include "kvbound/options.h"
 #include "kvbound/status.h"
+#include "model/graph_inputs.h"
 #include "model/graph_runner.h"
 #include "model/loaded_model.h"
 
@@ -19,10 +20,8 @@ struct EngineShape {
   PolicyInfo policy;      // of the default policy
   KvLayout layout;
   RunnerOptions runner;
-  bool fused = false;
   std::shared_ptr<const Gates> gates;  // set iff the default policy needs them
-  int64_t max_tokens = 0;              // of one forward or scoring pass
-  int64_t max_cells = 0;               // (token, slot) pairs of its mask
+  GraphInputs::Sizes inputs;           // of the largest forward or scoring pass
 };
 
 // The policy of `own` if set, else the registry's.

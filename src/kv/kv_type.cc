@@ -18,6 +18,13 @@ ggml_type ToGgmlType(KvType type) {
   return GGML_TYPE_F16;
 }
 
+KvType FromGgmlType(ggml_type type) {
+  for (KvType t : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kQ8_0}) {
+    if (ToGgmlType(t) == type) return t;
+  }
+  return KvType::kQ4_0;
+}
+
 int64_t BlockSize(KvType type) { return ggml_blck_size(ToGgmlType(type)); }
 
 }  // namespace kvbound

@@ -7,6 +7,7 @@
 namespace kvbound {
 
 ggml_type ToGgmlType(KvType type);
+KvType FromGgmlType(ggml_type type);  // REQUIRES: one of those
 
 // Values that share one block: 32 for q8_0 and q4_0, 1 for the float types.
 int64_t BlockSize(KvType type);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "model/attention_op.h"
 #include "model/gate_op.h"
 
 namespace kvbound {
@@ -124,16 +125,32 @@ ggml_tensor* Blocks::Attend(ggml_tensor* q, int32_t layer, const SeqRun& run, in
       ggml_view_4d(ctx_, v_store, transposed ? spec_.n_kv : v_store->ne[0],
                    transposed ? v_store->ne[1] : spec_.n_kv, v_store->ne[2], run.count,
                    v_store->nb[1], v_store->nb[2], v_store->nb[3], run.first * v_store->nb[3]);
-  ggml_tensor* mask = in_.mask;
   if (runs_.size() > 1) {
     q = ggml_view_3d(ctx_, q, q->ne[0], q->ne[1], spec_.n_tok * run.count, q->nb[1], q->nb[2],
                      int64_t{seq_begin} * spec_.n_tok * q->nb[2]);
+  }
+  if (sources_.attention == AttentionPath::kFused) return AttendFused(q, k, v, seq_begin);
+  ggml_tensor* mask = in_.mask;
+  if (runs_.size() > 1) {
     mask = ggml_view_4d(ctx_, mask, mask->ne[0], mask->ne[1], 1, run.count, mask->nb[1],
                         mask->nb[2], mask->nb[3], seq_begin * mask->nb[3]);
   }
-  if (!UsesFusedAttention(sources_, spec_)) return AttendPlain(q, k, v, mask);
+  if (!UsesFlash(sources_, spec_)) return AttendPlain(q, k, v, mask);
   if (transposed) v = ggml_cont(ctx_, ggml_transpose(ctx_, v));
-  return AttendFused(q, k, v, mask);
+  return AttendFlash(q, k, v, mask);
+}
+
+ggml_tensor* Blocks::AttendFused(ggml_tensor* q, ggml_tensor* k, ggml_tensor* v,
+                                 int32_t seq_begin) {
+  AttentionOpInputs inputs{q, k, v, in_.visible, in_.occupied, in_.ranks};
+  if (runs_.size() > 1) {
+    const int64_t n_seq = k->ne[3];
+    inputs.visible = ggml_view_2d(ctx_, in_.visible, 2, spec_.n_tok * n_seq, in_.visible->nb[1],
+                                  int64_t{seq_begin} * spec_.n_tok * in_.visible->nb[1]);
+    inputs.occupied = ggml_view_2d(ctx_, in_.occupied, in_.occupied->ne[0], n_seq,
+                                   in_.occupied->nb[1], seq_begin * in_.occupied->nb[1]);
+  }
+  return AttentionOp(ctx_, inputs, sources_.counters);
 }
 
 // The query heads of a kv_head become columns beside the tokens, so that each K and V row is read
@@ -162,7 +179,7 @@ ggml_tensor* Blocks::AttendPlain(ggml_tensor* q, ggml_tensor* k, ggml_tensor* v,
   return ggml_reshape_2d(ctx_, out, d * n_head, n_tok * n_seq);
 }
 
-ggml_tensor* Blocks::AttendFused(ggml_tensor* q, ggml_tensor* k, ggml_tensor* v,
+ggml_tensor* Blocks::AttendFlash(ggml_tensor* q, ggml_tensor* k, ggml_tensor* v,
                                  ggml_tensor* mask) {
   const int64_t d = hparams_.head_dim;
   const int64_t n_tok = spec_.n_tok;
@@ -178,8 +195,8 @@ ggml_tensor* Blocks::Gate(ggml_tensor* x, int32_t layer) {
   const LoadedGates::Layer& weights = gates.layer(layer);
   for (const LoadedGates::Linear& hidden : weights.hidden) {
     const GateOpWeights end{hidden.weight, hidden.bias, weights.output.weight};
-    if (&hidden == &weights.hidden.back() && sources_.model.on_cpu() &&
-        x->ne[1] < kGateOpTokens && GateOpFits(end)) {
+    if (&hidden == &weights.hidden.back() && sources_.model.on_cpu() && x->ne[1] < kGateOpTokens &&
+        GateOpFits(end)) {
       return GateOp(ctx_, end, gates.activation(), x);
     }
     ggml_tensor* y = ggml_add_inplace(ctx_, ggml_mul_mat(ctx_, hidden.weight, x), hidden.bias);

@@ -29,12 +29,15 @@ void DeclareInputs(ggml_context* ctx, const GraphSources& sources, const GraphSp
       break;
   }
   graph->positions = Input(ctx, GGML_TYPE_I32, {n});
-  const ggml_type mask_type = UsesFusedAttention(sources, spec) ? GGML_TYPE_F16 : GGML_TYPE_F32;
-  graph->mask = Input(ctx, mask_type, {spec.n_kv, spec.n_tok, 1, spec.n_seq});
-  if (spec.append) {
-    graph->slots = Input(ctx, GGML_TYPE_I64, {spec.n_tok, spec.n_seq});
+  if (spec.append) graph->slots = Input(ctx, GGML_TYPE_I64, {spec.n_tok, spec.n_seq});
+  if (sources.attention == AttentionPath::kFused) {
+    graph->visible = Input(ctx, GGML_TYPE_I32, {2, n});
+    graph->occupied = Input(ctx, GGML_TYPE_I32, {sources.layout.n_kv_head, spec.n_seq});
+    if (!spec.append) graph->ranks = Input(ctx, GGML_TYPE_I32, {spec.n_kv, spec.n_seq});
   } else {
-    graph->row_on = Input(ctx, GGML_TYPE_F32, {1, n});
+    const ggml_type mask_type = UsesFlash(sources, spec) ? GGML_TYPE_F16 : GGML_TYPE_F32;
+    graph->mask = Input(ctx, mask_type, {spec.n_kv, spec.n_tok, 1, spec.n_seq});
+    if (!spec.append) graph->row_on = Input(ctx, GGML_TYPE_F32, {1, n});
   }
   if (spec.output == GraphSpec::Output::kLogits && spec.n_out > 0) {
     graph->out_rows = Input(ctx, GGML_TYPE_I32, {spec.n_out});
@@ -73,11 +76,23 @@ ggml_tensor* TargetLogit(ggml_context* ctx, const GraphSources& sources, const G
 
 }  // namespace
 
-bool UsesFusedAttention(const GraphSources& sources, const GraphSpec& spec) {
+bool UsesFlash(const GraphSources& sources, const GraphSpec& spec) {
   const KvLayout& layout = sources.layout;
   const bool same_type = layout.type_k == layout.type_v &&
                          (layout.type_k == KvType::kF16 || layout.type_k == KvType::kF32);
-  return sources.fused || (sources.model.on_cpu() && same_type && spec.n_tok >= kFusedTile);
+  return sources.attention == AttentionPath::kFlash ||
+         (sources.model.on_cpu() && same_type && spec.n_tok >= kFlashTile);
+}
+
+AttentionShape FusedShape(const HParams& hparams, const GraphSpec& spec, int32_t n_seq) {
+  AttentionShape shape;
+  shape.n_seq = n_seq;
+  shape.n_tok = spec.n_tok;
+  shape.n_head = hparams.n_head;
+  shape.n_kv_head = hparams.n_kv_head;
+  shape.head_dim = hparams.head_dim;
+  shape.max_slots = spec.n_kv;
+  return shape;
 }
 
 int64_t MaxGraphTensors(const GraphSources& sources, int32_t n_run) {

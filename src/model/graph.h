@@ -1,11 +1,13 @@
 #ifndef KVBOUND_MODEL_GRAPH_H_
 #define KVBOUND_MODEL_GRAPH_H_
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "ggml.h"
+#include "kernels/attention.h"
 #include "kv/layout.h"
 #include "kv/tensors.h"
 #include "model/loaded_gates.h"
@@ -51,8 +53,11 @@ struct Graph {
   ggml_tensor* hidden_slots = nullptr;  // i32 [N], slots whose hidden rows start the stream
   ggml_tensor* positions = nullptr;     // i32 [N]
   ggml_tensor* slots = nullptr;         // i64 [n_seq, n_tok], slots that are written
-  ggml_tensor* mask = nullptr;          // [n_seq, n_tok, n_kv], 0 or -inf; f32, f16 if fused
+  ggml_tensor* mask = nullptr;          // [n_seq, n_tok, n_kv], 0 or -inf; f32, f16 for flash
   ggml_tensor* row_on = nullptr;        // f32 [N], 0 silences a token's attention (no append)
+  ggml_tensor* visible = nullptr;       // i32 [N, 2], Visible of each token; fused, as the next two
+  ggml_tensor* occupied = nullptr;      // i32 [n_seq, n_kv_head], slots of each head
+  ggml_tensor* ranks = nullptr;         // i32 [n_kv], the order of the slots (no append)
   ggml_tensor* out_rows = nullptr;      // i32 [n_out], tokens whose logits are wanted
   ggml_tensor* targets = nullptr;       // i32 [N], token whose logit is read
   ggml_tensor* mean_head = nullptr;     // f32 [n_embd]
@@ -70,20 +75,25 @@ struct GraphSources {
   const LoadedModel& model;
   const KvLayout& layout;
   const KvTensors& kv;
-  bool fused = false;
-  const LoadedGates* gates = nullptr;  // none: no log beta is computed
+  AttentionPath attention = AttentionPath::kStock;  // not kAuto
+  const LoadedGates* gates = nullptr;               // none: no log beta is computed
+  std::atomic<int32_t>* counters = nullptr;         // of fused attention; measuring needs none
 };
 
-// The fused operator's tile of queries.
-inline constexpr int32_t kFusedTile = 64;
+// The tile of queries of ggml's flash attention.
+inline constexpr int32_t kFlashTile = 64;
 
 // The largest matrix of which a graph makes an f32 copy for one product: 16 MiB of its memory.
 inline constexpr int64_t kMaxCopiedElements = int64_t{4} << 20;
 
-// Whether attention of `spec` takes ggml's fused operator: if asked for, and on CPUs for chunks
-// that fill a tile (V is then turned row-major in passing), where it was measured
-// 1.25 to 1.45 times as fast as plain products; below, and for other types, it is slower.
-bool UsesFusedAttention(const GraphSources& sources, const GraphSpec& spec);
+// Whether attention of `spec` takes ggml's flash attention: if asked for, and of the stock
+// operators on CPUs for chunks that fill a tile (V is then turned row-major in passing), where it
+// was measured 1.25 to 1.45 times as fast as plain products; below, and for other types, it is
+// slower.
+bool UsesFlash(const GraphSources& sources, const GraphSpec& spec);
+
+// The shape of fused attention over `n_seq` sequences of `spec`.
+AttentionShape FusedShape(const HParams& hparams, const GraphSpec& spec, int32_t n_seq);
 
 // An upper bound on the tensors of any graph over `n_run` runs of sequences.
 int64_t MaxGraphTensors(const GraphSources& sources, int32_t n_run);

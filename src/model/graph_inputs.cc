@@ -14,23 +14,29 @@ void Set(ggml_tensor* tensor, const void* data) {
 
 }  // namespace
 
-GraphInputs::GraphInputs(int64_t max_tokens, int64_t max_cells)
-    : tokens(max_tokens),
-      positions(max_tokens),
-      targets(max_tokens),
-      slots(max_tokens),
-      row_on(max_tokens),
-      mask_(max_cells),
-      mask_f16_(max_cells) {}
+GraphInputs::GraphInputs(const Sizes& sizes)
+    : tokens(sizes.tokens),
+      positions(sizes.tokens),
+      targets(sizes.tokens),
+      slots(sizes.tokens),
+      row_on(sizes.tokens),
+      visible(sizes.tokens),
+      occupied(sizes.heads),
+      ranks(sizes.slots),
+      mask_(sizes.cells),
+      mask_f16_(sizes.cells) {}
 
-uint64_t GraphInputs::Bytes(int64_t max_tokens, int64_t max_cells) {
-  return max_tokens * (3 * sizeof(int32_t) + sizeof(int64_t) + sizeof(float)) +
-         max_cells * (sizeof(float) + sizeof(ggml_fp16_t));
+uint64_t GraphInputs::Bytes(const Sizes& sizes) {
+  return sizes.tokens * (3 * sizeof(int32_t) + sizeof(int64_t) + sizeof(float) + sizeof(Visible)) +
+         (sizes.heads + sizes.slots) * sizeof(int32_t) +
+         sizes.cells * (sizeof(float) + sizeof(ggml_fp16_t));
 }
 
 uint64_t GraphInputs::allocated_bytes() const {
-  return (tokens.capacity() + positions.capacity() + targets.capacity()) * sizeof(int32_t) +
-         slots.capacity() * sizeof(int64_t) +
+  return (tokens.capacity() + positions.capacity() + targets.capacity() + occupied.capacity() +
+          ranks.capacity()) *
+             sizeof(int32_t) +
+         visible.capacity() * sizeof(Visible) + slots.capacity() * sizeof(int64_t) +
          (row_on.capacity() + mask_.capacity()) * sizeof(float) +
          mask_f16_.capacity() * sizeof(ggml_fp16_t);
 }
@@ -43,6 +49,9 @@ void GraphInputs::Upload(const Graph& graph) {
   Set(graph.out_rows, targets.data());
   Set(graph.slots, slots.data());
   Set(graph.row_on, row_on.data());
+  Set(graph.visible, visible.data());
+  Set(graph.occupied, occupied.data());
+  Set(graph.ranks, ranks.data());
   Set(graph.rows, rows.data());
   Set(graph.mean_head, mean_head.data());
   if (graph.mask == nullptr) return;

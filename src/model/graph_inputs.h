@@ -18,9 +18,15 @@ inline constexpr float kMasked = -std::numeric_limits<float>::infinity();
 // tokens, sequence by sequence, as in Graph. Not thread-safe.
 class GraphInputs {
  public:
-  // For graphs of at most `max_tokens` tokens, that read at most `max_cells` (token, slot) pairs.
-  GraphInputs(int64_t max_tokens, int64_t max_cells);
-  static uint64_t Bytes(int64_t max_tokens, int64_t max_cells);
+  // For graphs that need no more than this.
+  struct Sizes {
+    int64_t tokens = 0;
+    int64_t cells = 0;  // (token, slot) pairs of a mask; 0: attention is fused and takes none
+    int64_t heads = 0;  // KV heads of all sequences
+    int64_t slots = 0;  // of one sequence
+  };
+  explicit GraphInputs(const Sizes& sizes);
+  static uint64_t Bytes(const Sizes& sizes);
   uint64_t allocated_bytes() const;
 
   std::vector<int32_t> tokens;  // also the hidden slots, if the stream starts there
@@ -28,10 +34,14 @@ class GraphInputs {
   std::vector<int32_t> targets;  // also the rows of logits wanted
   std::vector<int64_t> slots;
   std::vector<float> row_on;
+  std::vector<Visible> visible;
+  std::vector<int32_t> occupied;
+  std::vector<int32_t> ranks;
   std::span<const float> rows;       // [N, n_embd], the caller's
   std::span<const float> mean_head;  // [n_embd], the caller's
 
-  // The mask row of one token: [n_kv], to be filled with 0 or kMasked.
+  bool has_mask() const { return !mask_.empty(); }
+  // The mask row of one token: [n_kv], to be filled with 0 or kMasked. REQUIRES: has_mask().
   std::span<float> MaskRow(int64_t token, int32_t n_kv) {
     return std::span(mask_).subspan(static_cast<size_t>(token) * n_kv, n_kv);
   }
@@ -41,7 +51,7 @@ class GraphInputs {
 
  private:
   std::vector<float> mask_;
-  std::vector<ggml_fp16_t> mask_f16_;  // fused attention takes no other
+  std::vector<ggml_fp16_t> mask_f16_;  // flash attention takes no other
 };
 
 // Copies out.size() floats from a graph's output, beginning at element `first`.

@@ -50,6 +50,17 @@ Result<bool> MeasureGraph(const GraphSources& sources, const RunnerOptions& opti
   return true;
 }
 
+// Counters that the fused attention of any case needs. Its operators run one after the other.
+size_t Counters(const GraphSources& sources, const RunnerOptions& options) {
+  size_t n = 0;
+  if (sources.attention != AttentionPath::kFused) return n;
+  for (const GraphCase& c : options.cases) {
+    const AttentionShape shape = FusedShape(sources.model.hparams(), c.spec, c.spec.n_seq);
+    n = std::max(n, AttentionCounters(shape));
+  }
+  return n;
+}
+
 // More slots do not always need more memory: ggml places tensors by best fit, and what grows with
 // the slots fits now one gap, now another. Beyond this many slots it outweighs all else: the
 // attention weights a token's activations, V turned row-major an f32 copy of a matrix.
@@ -88,11 +99,13 @@ Result<RunnerSizes> GraphRunner::Measure(const GraphSources& sources,
                              MeasureGraph(sources, options, graph.nodes, &sizes));
     if (largest) sizes.largest.reset();
   }
+  sizes.n_counter = Counters(sources, options);
+  sizes.work_bytes += sizes.n_counter * sizeof(std::atomic<int32_t>);
   return sizes;
 }
 
 Result<RunnerSizes> GraphRunner::MeasureShapes(const LoadedModel& model, const KvLayout& layout,
-                                               const LoadedGates* gates, bool fused,
+                                               const LoadedGates* gates, AttentionPath attention,
                                                const RunnerOptions& options) {
   ggml_context_ptr context(
       ggml_init({(2 * layout.n_layer + 1) * ggml_tensor_overhead(), nullptr, true}));
@@ -101,7 +114,7 @@ Result<RunnerSizes> GraphRunner::MeasureShapes(const LoadedModel& model, const K
        t = ggml_get_next_tensor(context.get(), t)) {
     t->data = reinterpret_cast<void*>(uintptr_t{4096});  // no graph allocator gives it a place
   }
-  return Measure({model, layout, tensors, fused, gates}, options);
+  return Measure({model, layout, tensors, attention, gates}, options);
 }
 
 Result<std::unique_ptr<GraphRunner>> GraphRunner::Create(const GraphSources& sources,
@@ -115,7 +128,9 @@ Result<std::unique_ptr<GraphRunner>> GraphRunner::Create(const GraphSources& sou
 Status GraphRunner::Allocate(const RunnerSizes& sizes) {
   sizes_ = sizes;
   graph_memory_.resize(sizes.graph_bytes);
-  work_.resize(sizes.work_bytes);
+  work_.resize(sizes.work_bytes - sizes.n_counter * sizeof(std::atomic<int32_t>));
+  counters_ = std::vector<std::atomic<int32_t>>(sizes.n_counter);
+  sources_.counters = counters_.data();
   entries_.resize(options_.n_cached);
   size_t n_run = 1;
   for (const GraphCase& c : options_.cases) n_run = std::max(n_run, c.runs.size());
@@ -249,7 +264,7 @@ Status GraphRunner::Compute(const Graph& graph) {
 RunnerSizes GraphRunner::allocated() const {
   RunnerSizes sizes = sizes_;
   sizes.compute_bytes = ggml_gallocr_get_buffer_size(allocator_.get(), 0);
-  sizes.work_bytes = work_.size();
+  sizes.work_bytes = work_.size() + counters_.size() * sizeof(std::atomic<int32_t>);
   sizes.graph_bytes = graph_memory_.size();
   return sizes;
 }

@@ -1,6 +1,7 @@
 #ifndef KVBOUND_MODEL_GRAPH_RUNNER_H_
 #define KVBOUND_MODEL_GRAPH_RUNNER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -26,6 +27,7 @@ struct RunnerSizes {
   std::optional<GraphCase> largest;  // fills the compute buffer; none: the vocabulary block does
   uint64_t compute_bytes = 0;        // activations of the largest graph, shared by all graphs
   uint64_t work_bytes = 0;           // scratch of the CPU's operators
+  size_t n_counter = 0;              // of fused attention; part of work_bytes
   uint64_t graph_bytes = 0;          // descriptions of all cached graphs
   size_t graph_slot_bytes = 0;       // of one cached graph
 };
@@ -49,7 +51,7 @@ class GraphRunner {
 
   // The same before there is a store: over tensors that have a shape only.
   static Result<RunnerSizes> MeasureShapes(const LoadedModel& model, const KvLayout& layout,
-                                           const LoadedGates* gates, bool fused,
+                                           const LoadedGates* gates, AttentionPath attention,
                                            const RunnerOptions& options);
 
   // `sources` and what it refers to must outlive the runner.
@@ -99,6 +101,7 @@ class GraphRunner {
   ggml_gallocr_ptr allocator_;
   std::vector<uint8_t> graph_memory_;
   std::vector<uint8_t> work_;
+  std::vector<std::atomic<int32_t>> counters_;
   std::vector<Entry> entries_;
   uint64_t clock_ = 0;
 };

@@ -135,6 +135,10 @@ Status CounterCausalScorer::Score(const CounterCausalOptions& options, Direction
   const GraphSpec spec = SpecOf(score_, hp, options, n_tile, n_kv);
   const SeqRun run{seq_, 1};
   OrderSlots();
+  if (!inputs_.has_mask()) {
+    std::ranges::copy(std::span(scratch_.rank).first(n), inputs_.ranks.begin());
+    std::fill_n(inputs_.occupied.begin(), hp.n_kv_head, n);
+  }
   if (spec.centred) inputs_.mean_head = model_.MeanHeadRow();
   for (int32_t first = 0; first < n; first += n_tile) {
     FillTile(first, n_tile, n_kv, options, direction);
@@ -216,6 +220,8 @@ void CounterCausalScorer::FillTile(int32_t first, int32_t n_tile, int32_t n_kv,
     inputs_.tokens[i] = fast ? query.source : start;
     inputs_.positions[i] = query.position;
     inputs_.targets[i] = tokens[slot];
+    inputs_.visible[i] = {query.first_rank, n - query.end_rank};
+    if (!inputs_.has_mask()) continue;
     const std::span<float> mask = inputs_.MaskRow(i, n_kv);
     std::ranges::fill(mask, kMasked);
     const bool any = query.first_rank < query.end_rank;

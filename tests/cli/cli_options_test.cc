@@ -31,7 +31,7 @@ TEST(Options, BadValuesNameOptionExpectedAndFound) {
       {"--policy", "lru"},
       {"--cache-type-k", "q5_0"},
       {"--cache-type-v", "f64"},
-      {"--flash-attn", "yes"},
+      {"--attention", "yes"},
       {"--threads", "0"},
       {"--top-p", "2"},
       {"--min-p", "-1"},
@@ -137,7 +137,7 @@ TEST(Options, ValuesThatLookLikeOptionsOrLists) {
   EXPECT_EQ(with({"-p", "a", "--stop", "[c,d]"}).out, "bcd") << "one stop string, not two";
   EXPECT_EQ(with({"-p", "a", "-r", "d", "-r", "c"}).out, "b");
   EXPECT_EQ(with({"-p", "x\\x61", "-e"}).out, "bcd");
-  EXPECT_EQ(with({"-p", "a", "-ctk", "f32", "-ctv", "bf16", "-fa", "on"}).out, "bcd");
+  EXPECT_EQ(with({"-p", "a", "-ctk", "f32", "-ctv", "bf16", "-fa", "flash"}).out, "bcd");
 }
 
 TEST(Options, HelpAndLists) {

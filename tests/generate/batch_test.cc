@@ -22,7 +22,7 @@ struct Setup {
   std::string engine_policy;
   std::vector<PolicyOptions> policies;  // of the sessions, in turn
   KvType type = KvType::kF32;
-  AttentionPath attention = AttentionPath::kPlain;
+  AttentionPath attention = AttentionPath::kStock;
   // f16 turns a rounding difference into a step of the type.
   double tolerance() const { return type == KvType::kF32 ? 1e-4 : 2e-2; }
 };
@@ -51,10 +51,15 @@ std::vector<Setup> Setups() {
   };
   return {{"random", plain},
           {"random", plain, KvType::kF16},
+          {"random", plain, KvType::kF32, AttentionPath::kFlash},
           {"random", plain, KvType::kF32, AttentionPath::kFused},
+          {"random", plain, KvType::kF16, AttentionPath::kFused},
           {"counter-causal-fast", with_scores("counter-causal-fast")},
           {"counter-causal-fast", with_scores("counter-causal-fast"), KvType::kF32,
+           AttentionPath::kFlash},
+          {"counter-causal-fast", with_scores("counter-causal-fast"), KvType::kF32,
            AttentionPath::kFused},
+          {"counter-causal", with_scores("counter-causal"), KvType::kF32, AttentionPath::kFused},
           {"counter-causal", with_scores("counter-causal")}};
 }
 
@@ -89,9 +94,9 @@ class BatchTest : public ::testing::TestWithParam<Setup> {
 
 INSTANTIATE_TEST_SUITE_P(Setups, BatchTest, ::testing::ValuesIn(Setups()),
                          [](const ::testing::TestParamInfo<Setup>& info) {
-                           std::string name = StrCat(
-                               info.param.engine_policy, "_", KvTypeName(info.param.type),
-                               info.param.attention == AttentionPath::kFused ? "_fused" : "");
+                           std::string name =
+                               StrCat(info.param.engine_policy, "_", KvTypeName(info.param.type),
+                                      "_", AttentionPathName(info.param.attention));
                            std::ranges::replace(name, '-', '_');
                            return name;
                          });

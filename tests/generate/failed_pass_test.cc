@@ -67,7 +67,8 @@ class FailedPassTest : public ::testing::TestWithParam<AttentionPath> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Attention, FailedPassTest,
-                         ::testing::Values(AttentionPath::kPlain, AttentionPath::kFused));
+                         ::testing::Values(AttentionPath::kFused, AttentionPath::kStock,
+                                           AttentionPath::kFlash));
 
 TEST_P(FailedPassTest, AChunkThatOverflowsIsTakenBack) {
   ASSERT_TRUE(session_->Reset().ok());

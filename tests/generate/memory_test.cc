@@ -115,8 +115,9 @@ TEST(MemoryTest, PlanIsAllocatedForManyShapes) {
   }
 }
 
-TEST(MemoryTest, PlanIsAllocatedForBothAttentionPathsAndWeights) {
-  for (const AttentionPath path : {AttentionPath::kPlain, AttentionPath::kFused}) {
+TEST(MemoryTest, PlanIsAllocatedForEveryAttentionPathAndWeights) {
+  for (const AttentionPath path :
+       {AttentionPath::kFused, AttentionPath::kStock, AttentionPath::kFlash}) {
     for (const bool f32 : {false, true}) {
       for (const bool mmap : {false, true}) {
         ModelOptions weights;
@@ -274,8 +275,8 @@ TEST(MemoryTest, TypePairsThatDoNotFitAreRefusedByName) {
   }
   EngineOptions options = WideEngine("window", 16, 4);
   options.type_v = KvType::kQ8_0;
-  options.attention = AttentionPath::kPlain;
-  ExpectRefused(Engine::Create(Wide().model, options).status(), {"plain", "q8_0"});
+  options.attention = AttentionPath::kStock;
+  ExpectRefused(Engine::Create(Wide().model, options).status(), {"stock", "q8_0"});
 }
 
 TEST(MemoryTest, ASessionThatNeedsMoreThanItsEngineIsRefused) {

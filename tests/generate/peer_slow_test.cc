@@ -67,7 +67,7 @@ class PeerTest : public ::testing::TestWithParam<std::string> {
     const auto engine = MakeEngine(model_, options);
     const auto session = MakeSession(*engine);
     EXPECT_TRUE(session->Feed(prompt_).ok());
-    LlamaPeer peer = MakePeer(attention == AttentionPath::kFused);
+    LlamaPeer peer = MakePeer(attention == AttentionPath::kFlash);
     std::vector<float> theirs = peer.Feed(prompt_);
     Comparison result;
     for (; result.n_equal < kTokens; ++result.n_equal) {
@@ -110,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return "prompt" + std::to_string(info.index); });
 
 TEST_P(PeerTest, FusedAttentionGivesThePeersText) {
-  const Comparison result = Compare(AttentionPath::kFused);
+  const Comparison result = Compare(AttentionPath::kFlash);
   if (result.n_equal < kTokens) {
     EXPECT_LT(result.gap, 1e-2) << "after " << result.n_equal;
   }
@@ -120,7 +120,7 @@ TEST_P(PeerTest, FusedAttentionGivesThePeersText) {
 // attention moves logits by up to 1: the library's own two kinds of attention do, too. A first
 // difference is explained by a gap below 1e-2, or well below what lies between those two.
 TEST_P(PeerTest, PlainAttentionGivesThePeersTextUpToItsOwnNoise) {
-  const Comparison result = Compare(AttentionPath::kPlain);
+  const Comparison result = Compare(AttentionPath::kStock);
   const double noise = PeerNoise();
   RecordProperty("peer_noise", std::to_string(noise));
   if (result.n_equal < kTokens) {

@@ -78,9 +78,10 @@ int main(int argc, char** argv) {
   app.add_option("--threads", command.request.options.n_threads, "0: all that may be used")
       ->check(CLI::Range(0, 4096));
   const std::map<std::string, AttentionPath> paths = {{"auto", AttentionPath::kAuto},
-                                                      {"plain", AttentionPath::kPlain},
-                                                      {"fused", AttentionPath::kFused}};
-  app.add_option("--attention", command.request.options.attention, "auto, plain or fused")
+                                                      {"stock", AttentionPath::kStock},
+                                                      {"fused", AttentionPath::kFused},
+                                                      {"flash", AttentionPath::kFlash}};
+  app.add_option("--attention", command.request.options.attention, "auto, fused, stock or flash")
       ->transform(CLI::CheckedTransformer(paths).description(""));
   app.add_flag("--verbose", command.verbose, "Print a line for each compared quantity");
   try {

@@ -113,7 +113,8 @@ TEST_P(EngineLogitsTest, MatchesPlainLoops) {
   const TinyModel tiny = Tiny();
   const std::string path = tiny.Write();
   const auto expected = TrueLogits(tiny);
-  for (const AttentionPath path_of_attention : {AttentionPath::kPlain, AttentionPath::kFused}) {
+  for (const AttentionPath path_of_attention :
+       {AttentionPath::kFused, AttentionPath::kStock, AttentionPath::kFlash}) {
     for (const int32_t n_threads : {1, 2}) {
       for (const bool mmap : {true, false}) {
         EngineOptions options = ExactEngine("none", 40, 9);
@@ -122,8 +123,8 @@ TEST_P(EngineLogitsTest, MatchesPlainLoops) {
         ModelOptions weights;
         weights.mmap = mmap;
         EXPECT_LT(Largest(EngineLogits(path, weights, options), expected), 1e-3)
-            << (path_of_attention == AttentionPath::kFused ? "fused" : "plain") << ", " << n_threads
-            << " threads, mmap " << mmap;
+            << AttentionPathName(path_of_attention) << ", " << n_threads << " threads, mmap "
+            << mmap;
       }
     }
   }

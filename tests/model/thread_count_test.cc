@@ -47,7 +47,8 @@ TEST_P(ThreadCount, GivesTheSameBits) {
   tiny.n_ff = 96;
   tiny.head_dim = 16;
   const auto model = LoadTiny(MakeTinyModel(tiny));
-  for (const AttentionPath attention : {AttentionPath::kPlain, AttentionPath::kFused}) {
+  for (const AttentionPath attention :
+       {AttentionPath::kFused, AttentionPath::kStock, AttentionPath::kFlash}) {
     for (const KvType type : {KvType::kF32, KvType::kF16}) {
       const Rows one = LogitsOf(model, attention, type, 1);
       for (const int32_t n_threads : {2, 3}) {

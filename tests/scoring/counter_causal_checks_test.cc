@@ -278,7 +278,8 @@ void Overwrite(Session& session, int32_t position) {
 
 TEST_P(CounterCausalChecks, Check8AScoreDoesNotReadKeysAndValuesAtOrBeforeItsSlot) {
   for (const char* policy : kPolicies) {
-    for (const AttentionPath path : {AttentionPath::kPlain, AttentionPath::kFused}) {
+    for (const AttentionPath path :
+         {AttentionPath::kFused, AttentionPath::kStock, AttentionPath::kFlash}) {
       EngineOptions engine = ExactEngine(policy, 12, 5);
       engine.attention = path;
       ScoredRun run(Tiny(), engine);

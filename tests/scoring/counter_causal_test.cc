@@ -53,18 +53,22 @@ class CounterCausalTest : public ::testing::TestWithParam<Case> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Architectures, CounterCausalTest,
-                         ::testing::Values(Case{Arch::kLlama, false, AttentionPath::kPlain},
-                                           Case{Arch::kLlama, true, AttentionPath::kPlain},
-                                           Case{Arch::kLlama, false, AttentionPath::kFused},
+                         ::testing::Values(Case{Arch::kLlama, false, AttentionPath::kFused},
                                            Case{Arch::kLlama, true, AttentionPath::kFused},
-                                           Case{Arch::kQwen2, false, AttentionPath::kPlain},
-                                           Case{Arch::kQwen2, true, AttentionPath::kPlain},
-                                           Case{Arch::kQwen3, false, AttentionPath::kPlain},
-                                           Case{Arch::kQwen3, true, AttentionPath::kPlain}),
+                                           Case{Arch::kQwen2, false, AttentionPath::kFused},
+                                           Case{Arch::kQwen3, true, AttentionPath::kFused},
+                                           Case{Arch::kLlama, false, AttentionPath::kStock},
+                                           Case{Arch::kLlama, true, AttentionPath::kStock},
+                                           Case{Arch::kLlama, false, AttentionPath::kFlash},
+                                           Case{Arch::kLlama, true, AttentionPath::kFlash},
+                                           Case{Arch::kQwen2, false, AttentionPath::kStock},
+                                           Case{Arch::kQwen2, true, AttentionPath::kStock},
+                                           Case{Arch::kQwen3, false, AttentionPath::kStock},
+                                           Case{Arch::kQwen3, true, AttentionPath::kStock}),
                          [](const ::testing::TestParamInfo<Case>& info) {
-                           return StrCat(
-                               ArchName(info.param.arch), info.param.fast ? "_fast" : "_full",
-                               info.param.attention == AttentionPath::kFused ? "_fused" : "");
+                           return StrCat(ArchName(info.param.arch),
+                                         info.param.fast ? "_fast_" : "_full_",
+                                         AttentionPathName(info.param.attention));
                          });
 
 TEST_P(CounterCausalTest, MatchesTheOracleOnAnUncutCache) {
