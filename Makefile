@@ -1,5 +1,5 @@
 # Thin names over scripts/ and CMakePresets.json. Programs land in build/, models in models/.
-.PHONY: help setup setup-train build train models demo test slow bench asan tsan fuzz format check clean
+.PHONY: help setup setup-train build train models demo test slow bench asan tsan neon fuzz format check clean
 
 help:
 	@echo "make demo     set-up, build, default model, and a bounded generation on real text"
@@ -9,6 +9,7 @@ help:
 	@echo "make models   fetch the default model into models/   (MODEL=qwen2.5-coder-0.5b: that one too)"
 	@echo "make asan     fast tests with address and undefined-behaviour checks"
 	@echo "make tsan     fast tests with thread checks"
+	@echo "make neon     our kernels' tests on emulated 64-bit ARM"
 	@echo "make fuzz     each fuzz target for FUZZ_SECONDS (60)"
 	@echo "make format   clang-format on all sources            (make check: only report)"
 	@echo "make clean    remove build/ (models/ and .deps/ stay)"
@@ -55,6 +56,10 @@ asan: setup
 tsan: setup
 	@scripts/build.sh tsan
 	@scripts/test.sh tsan
+
+neon:
+	@scripts/setup.sh neon
+	@scripts/neon.sh
 
 fuzz:
 	@scripts/setup.sh fuzz

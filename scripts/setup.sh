@@ -3,6 +3,7 @@
 #   setup.sh           compiler, libraries, ggml and llama
 #   setup.sh format    also clang-format
 #   setup.sh fuzz      also clang and libFuzzer
+#   setup.sh neon      only a compiler for 64-bit ARM and an emulator
 #   setup.sh train     also libtorch, to train gates, and a BLAS that is fast
 # KVBOUND_OWN_GGML=1   builds the pinned ggml and llama even where the distribution has them.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -13,9 +14,10 @@ packages=(g++ cmake ninja-build git python3 python3-pip libcli11-dev nlohmann-js
 case "${1:-}" in
   format) packages+=(clang-format) ;;
   fuzz) packages+=(clang libclang-rt-dev) ;;
+  neon) packages=(g++-aarch64-linux-gnu qemu-user-static googletest libhwy-dev) ;;
   train) packages+=(libtorch-dev libgloo-dev libopenblas0-pthread) ;;
   "") ;;
-  *) die "setup.sh: expected format, fuzz or train, found '$1'" ;;
+  *) die "setup.sh: expected format, fuzz, neon or train, found '$1'" ;;
 esac
 
 installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }

@@ -2,6 +2,7 @@
 #include "kernels/attention.h"
 
 #include <gtest/gtest.h>
+#include <hwy/highway.h>
 
 #include <algorithm>
 #include <cmath>
@@ -191,7 +192,25 @@ TEST(AttentionTest, ANanIsNotLost) {
   }
 }
 
-TEST(AttentionTest, SayingWhatItUses) { EXPECT_STRNE(AttentionTarget(), ""); }
+#ifndef HWY_COMPILE_ONLY_STATIC
+TEST(AttentionTest, EqualsPlainLoopsWithEveryInstructionSetOfThisMachine) {
+  for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().DeInit();
+    SCOPED_TRACE(AttentionTarget());
+    EXPECT_STREQ(AttentionTarget(), hwy::TargetName(target));
+    for (KvType type : kTypes) {
+      for (int32_t n_tok : {1, 2, 30}) {
+        ExpectOracle({.shape = Shape(n_tok, 6, 2, 64, 200), .type_k = type, .type_v = type});
+      }
+    }
+    ExpectOracle({.shape = Shape(1, 6, 2, 20, 200)});
+    ExpectOracle({.shape = Shape(30, 6, 2, 20, 200), .shuffled = true});
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().DeInit();
+}
+#endif
 
 }  // namespace
 }  // namespace kvbound::testing

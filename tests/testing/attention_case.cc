@@ -1,15 +1,17 @@
 #include "testing/attention_case.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
+#include <span>
 #include <thread>
 
 #include "base/strings.h"
-#include "ggml.h"
-#include "kv/kv_type.h"
 
 namespace kvbound::testing {
 namespace {
@@ -18,6 +20,80 @@ float Gaussian(std::minstd_rand& random) {
   float sum = -6.0f;  // of twelve uniform ones; the standard's distribution differs by library
   for (int i = 0; i < 12; ++i) sum += static_cast<float>(random() % 65536) / 65536.0f;
   return sum;
+}
+
+// A half precision number near x, and the number that it is. Plain bits, so that neither side of
+// a comparison uses the conversions of the other.
+uint16_t HalfNear(float x, float* value) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const uint32_t sign = bits >> 31, exponent = bits >> 23 & 0xff, fraction = bits >> 13 & 0x3ff;
+  if (exponent < 113 || exponent > 142) {  // it would be subnormal or infinite
+    *value = 0.0f;
+    return 0;
+  }
+  *value = std::bit_cast<float>(bits & ~0x1fffu);
+  return static_cast<uint16_t>(sign << 15 | (exponent - 112) << 10 | fraction);
+}
+
+size_t RowBytes(KvType type, int32_t n) {
+  switch (type) {
+    case KvType::kF32:
+      return n * sizeof(float);
+    case KvType::kF16:
+    case KvType::kBF16:
+      return n * sizeof(uint16_t);
+    case KvType::kQ8_0:
+      return n / 32 * (2 + 32);
+    case KvType::kQ4_0:
+      return n / 32 * (2 + 16);
+  }
+  return 0;
+}
+
+// Fills a row of n elements with random ones and says what they are.
+void MakeRow(KvType type, int32_t n, float size, std::minstd_rand& random, std::byte* row,
+             float* values) {
+  const int32_t block = type == KvType::kQ8_0 || type == KvType::kQ4_0 ? 32 : 1;
+  for (int32_t i = 0; i < n; i += block, values += block) {
+    float x = size * Gaussian(random);
+    uint16_t half = 0;
+    switch (type) {
+      case KvType::kF32:
+        *values = x;
+        std::memcpy(row + i * sizeof(float), &x, sizeof(float));
+        break;
+      case KvType::kF16:
+        half = HalfNear(x, values);
+        std::memcpy(row + i * sizeof(half), &half, sizeof(half));
+        break;
+      case KvType::kBF16:
+        half = static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16);
+        *values = std::bit_cast<float>(uint32_t{half} << 16);
+        std::memcpy(row + i * sizeof(half), &half, sizeof(half));
+        break;
+      case KvType::kQ8_0:
+        half = HalfNear(x / 64.0f, &x);
+        std::memcpy(row, &half, sizeof(half));
+        for (int32_t j = 0; j < 32; ++j) {
+          const auto q = static_cast<int8_t>(static_cast<int32_t>(random() % 256) - 128);
+          row[2 + j] = static_cast<std::byte>(q);
+          values[j] = x * static_cast<float>(q);
+        }
+        row += 2 + 32;
+        break;
+      case KvType::kQ4_0:
+        half = HalfNear(x / 4.0f, &x);
+        std::memcpy(row, &half, sizeof(half));
+        for (int32_t j = 0; j < 16; ++j) {
+          const auto q = static_cast<uint8_t>(random() % 256);
+          row[2 + j] = static_cast<std::byte>(q);
+          values[j] = x * static_cast<float>((q & 15) - 8);
+          values[16 + j] = x * static_cast<float>((q >> 4) - 8);
+        }
+        row += 2 + 16;
+        break;
+    }
+  }
 }
 
 }  // namespace
@@ -51,19 +127,15 @@ AttentionCase::AttentionCase(const AttentionCaseOptions& options) : options_(opt
 
 AttentionCase::Store AttentionCase::MakeStore(KvType type, float size, uint32_t seed) const {
   const AttentionShape& shape = options_.shape;
-  const ggml_type ggml = ToGgmlType(type);
-  const size_t row_bytes = ggml_row_size(ggml, shape.head_dim);
+  const size_t row_bytes = RowBytes(type, shape.head_dim);
   const int64_t n_row = int64_t{1} * shape.n_seq * shape.n_kv_head * store_slots_;
   Store store;
   store.values.resize(n_row * shape.head_dim);
-  std::minstd_rand random(seed);
-  for (float& x : store.values) x = size * Gaussian(random);
   store.bytes.resize(n_row * row_bytes);
-  ggml_quantize_chunk(ggml, store.values.data(), store.bytes.data(), 0, n_row, shape.head_dim,
-                      nullptr);
-  if (type != KvType::kF32) {
-    ggml_get_type_traits(ggml)->to_float(store.bytes.data(), store.values.data(),
-                                         n_row * shape.head_dim);
+  std::minstd_rand random(seed);
+  for (int64_t i = 0; i < n_row; ++i) {
+    MakeRow(type, shape.head_dim, size, random, store.bytes.data() + i * row_bytes,
+            store.values.data() + i * shape.head_dim);
   }
   const size_t head_bytes = store_slots_ * row_bytes;
   store.rows = {type, nullptr, row_bytes, head_bytes, shape.n_kv_head * head_bytes};
