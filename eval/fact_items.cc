@@ -24,7 +24,8 @@ auto Pick(Random& random, const Items& items) {
 
 enum class Value { kNumber, kName, kColour, kBeast };
 
-// {p} stands for a person, {t} for a place, {v} for the value.
+// {p} stands for a person, {t} for a place, {v} for the value. The answer begins in a paragraph of
+// its own and in the needle's words: then even a weak model says what it holds.
 struct Frame {
   Value value;
   const char* needle;
@@ -33,17 +34,20 @@ struct Frame {
 
 constexpr Frame kInventedFrames[] = {
     {Value::kNumber, "The toll that {p} demanded for crossing the river {t} was {v} silver marks.",
-     "What toll did {p} demand for crossing the river {t}? The toll was"},
+     "What toll did {p} demand for crossing the river {t}?\n\n"
+     "The toll that {p} demanded for crossing the river {t} was"},
     {Value::kNumber, "The dragon of {t} slept for {v} years until {p} woke it.",
-     "How long did the dragon of {t} sleep? The dragon of {t} slept for"},
+     "How long did the dragon of {t} sleep?\n\nThe dragon of {t} slept for"},
     {Value::kName, "The true name of the wizard of {t} was {v}, and only {p} ever spoke it.",
-     "What was the true name of the wizard of {t}? The true name of the wizard of {t} was"},
+     "What was the true name of the wizard of {t}?\n\nThe true name of the wizard of {t} was"},
     {Value::kName, "The comet that {p} saw burning over {t} all winter was {v}.",
-     "Which comet did {p} see over {t}? The comet that {p} saw burning over {t} all winter was"},
+     "Which comet did {p} see over {t}?\n\nThe comet that {p} saw burning over {t} all winter was"},
     {Value::kColour, "The banner under which {p} conquered {t} was {v}.",
-     "What colour was the banner under which {p} conquered {t}? The banner was"},
+     "What colour was the banner under which {p} conquered {t}?\n\n"
+     "The banner under which {p} conquered {t} was"},
     {Value::kBeast, "The beast on the shield of {p}, heir of {t}, was a {v}.",
-     "Which beast was on the shield of {p}, heir of {t}? The beast was a"},
+     "Which beast was on the shield of {p}, heir of {t}?\n\n"
+     "The beast on the shield of {p}, heir of {t}, was a"},
 };
 
 constexpr const char* kColours[] = {"crimson", "saffron", "indigo", "scarlet",
@@ -131,7 +135,7 @@ int32_t ChoosePlace(const Tokenizer& tokenizer, std::span<const Token> text, int
 Status Assemble(const Tokenizer& tokenizer, const TextWindow& window, Random& random,
                 FactItem* item) {
   KVBOUND_ASSIGN_OR_RETURN(const std::vector<Token> needle,
-                           EncodeInside(tokenizer, " " + item->needle));
+                           EncodeInside(tokenizer, "\n\n" + item->needle + "\n\n"));
   KVBOUND_ASSIGN_OR_RETURN(const std::vector<Token> question,
                            EncodeInside(tokenizer, "\n\n" + item->question));
   const int32_t length = static_cast<int32_t>(window.tokens.size());

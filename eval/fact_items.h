@@ -27,7 +27,7 @@ struct FactItem {
   std::string needle;        // the sentences that state the fact
   std::string question;      // with the first words of the answer
   std::string answer;        // one word
-  int32_t needle_begin = 0;  // the needle is tokens[needle_begin, needle_end)
+  int32_t needle_begin = 0;  // the needle and its line breaks: tokens[needle_begin, needle_end)
   int32_t needle_end = 0;
   std::vector<Token> tokens;  // the whole prompt
 };
@@ -41,10 +41,10 @@ struct FactItemOptions {
 inline constexpr int32_t kFactMargin = 64;     // tokens before the needle, at least
 inline constexpr int32_t kFactDistance = 300;  // tokens after it, question included, at least
 
-// Items over disjoint windows of `files` (see CutWindows). The needle stands at a random place,
-// after the end of a sentence where there is one near, at least kMargin tokens after the beginning
-// and kFactDistance tokens before the end. Deterministic. Errors of CutWindows; InvalidArgument if
-// `length` leaves no room for the needle.
+// Items over disjoint windows of `files` (see CutWindows). The needle is a paragraph of its own
+// at a random place, after the end of a sentence where there is one near, at least kFactMargin
+// tokens after the beginning and kFactDistance tokens before the end. Deterministic. Errors of
+// CutWindows; InvalidArgument if `length` leaves no room for the needle.
 Result<std::vector<FactItem>> MakeFactItems(const Tokenizer& tokenizer,
                                             const std::vector<std::string>& files, FactProbe probe,
                                             const FactItemOptions& options);

@@ -72,7 +72,7 @@ TEST(FactItems, NeedleStandsWhereTheItemSays) {
     for (const FactItem& item : *items) {
       const std::span<const Token> needle =
           std::span(item.tokens).subspan(item.needle_begin, item.needle_end - item.needle_begin);
-      EXPECT_EQ(Tiny().Decode(needle), " " + item.needle);
+      EXPECT_EQ(Tiny().Decode(needle), "\n\n" + item.needle + "\n\n");
       EXPECT_GE(item.needle_begin, kFactMargin);
       EXPECT_LE(item.needle_end, 900 - kFactDistance);
       EXPECT_EQ(Tiny().Piece(item.tokens[item.needle_begin - 1]), ".");

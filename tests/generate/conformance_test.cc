@@ -28,6 +28,7 @@ struct Case {
   int32_t chunk = 8;
   KvType type_k = KvType::kF32;
   KvType type_v = KvType::kF32;
+  AttentionPath attention = AttentionPath::kFused;
 };
 
 constexpr KvType kTypes[] = {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kQ8_0,
@@ -69,6 +70,13 @@ std::vector<Case> Cases() {
       }
     }
   }
+  // The same with ggml's operators.
+  for (size_t i = 0, n = cases.size(); i < n; ++i) {
+    cases.push_back(cases[i]);
+    const KvType v = cases[i].type_v;
+    const bool block = v == KvType::kQ8_0 || v == KvType::kQ4_0;
+    cases.back().attention = block ? AttentionPath::kFlash : AttentionPath::kStock;
+  }
   return cases;
 }
 
@@ -84,7 +92,8 @@ bool IsExact(const Case& c) { return c.type_k == KvType::kF32 && c.type_v == KvT
 std::string ToString(const Case& c) {
   std::string name = c.policy.name;
   if (c.policy.granularity) name += StrCat("_", GranularityName(*c.policy.granularity));
-  name += StrCat("_h", c.chunk, "_", KvTypeName(c.type_k), "_", KvTypeName(c.type_v));
+  name += StrCat("_h", c.chunk, "_", KvTypeName(c.type_k), "_", KvTypeName(c.type_v), "_",
+                 AttentionPathName(c.attention));
   std::erase_if(name, [](char x) { return x != '_' && !std::isalnum(x); });
   return name;
 }
@@ -117,6 +126,7 @@ class ConformanceTest : public ::testing::TestWithParam<Case> {
     options.policy = GetParam().policy;
     options.type_k = GetParam().type_k;
     options.type_v = GetParam().type_v;
+    options.attention = GetParam().attention;
     return options;
   }
   bool evicts() const { return Evicts(GetParam()); }
