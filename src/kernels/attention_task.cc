@@ -127,24 +127,50 @@ void RowsToFloats(const SlotRows& rows, const std::byte* first, size_t n_row, si
   }
 }
 
-// Rows that a kernel can read: as they are, or turned into floats.
+// Rows that the kernels for few queries can read: as they are, or turned into floats.
 struct ReadableRows {
   KvType type;
   const std::byte* data;
-  size_t stride;  // bytes
+  size_t stride;        // bytes
+  const float* scales;  // q8_0: of the blocks of every row
+  size_t n_block;       // of a row
 };
-
-HWY_INLINE bool IsReadable(KvType type, size_t n) {
-  return (type == KvType::kF32 || type == KvType::kF16 || type == KvType::kBF16) &&
-         n % hn::Lanes(Floats()) == 0;
-}
 
 HWY_INLINE ReadableRows Readable(const SlotRows& rows, const std::byte* first, size_t n_row,
                                  size_t n, size_t stride, float* buffer) {
-  if (IsReadable(rows.type, n)) return {rows.type, first, rows.slot_bytes};
+  const bool whole = n % hn::Lanes(Floats()) == 0;
+  if (rows.type == KvType::kQ8_0 && whole) {
+    const size_t n_block = n / kBlockElements;
+    for (size_t r = 0; r < n_row; ++r) {
+      for (size_t b = 0; b < n_block; ++b) {
+        buffer[r * n_block + b] = HalfAt(first + r * rows.slot_bytes + b * kQ8Bytes);
+      }
+    }
+    return {rows.type, first, rows.slot_bytes, buffer, n_block};
+  }
+  if (whole && rows.type != KvType::kQ4_0) return {rows.type, first, rows.slot_bytes, nullptr, 0};
   RowsToFloats(rows, first, n_row, n, stride, buffer);
-  return {KvType::kF32, reinterpret_cast<const std::byte*>(buffer), stride * sizeof(float)};
+  return {KvType::kF32, reinterpret_cast<const std::byte*>(buffer), stride * sizeof(float), nullptr,
+          0};
 }
+
+// Vectors of those rows, from element i of a slot on.
+template <class Row>
+struct FloatRows {
+  static HWY_INLINE V At(const ReadableRows& rows, int32_t slot, size_t i) {
+    return Row::At(rows.data + slot * rows.stride, i);
+  }
+};
+struct Q8Rows {
+  static HWY_INLINE V At(const ReadableRows& rows, int32_t slot, size_t i) {
+    const size_t block = i / kBlockElements;
+    const hn::Rebind<int8_t, Floats> d8;
+    const auto* q = reinterpret_cast<const int8_t*>(rows.data + slot * rows.stride +
+                                                    block * kQ8Bytes + 2 + i % kBlockElements);
+    return FromInts(hn::PromoteTo(Ints(), hn::LoadU(d8, q)),
+                    hn::Set(Floats(), rows.scales[slot * rows.n_block + block]));
+  }
+};
 
 // Floats from a row to the next in buffers: whole vectors.
 HWY_INLINE size_t PaddedDim(size_t n) { return hwy::RoundUpTo(n, hn::Lanes(Floats())); }
@@ -208,21 +234,21 @@ struct Ahead {
 };
 
 // logits[r, slot] of kRows queries q [kRows, dim] with n keys; rows of kFewRowsRange.
-template <class Row, int kRows>
+template <class Rows, int kRows>
 void Logits(const float* q, size_t dim, const ReadableRows& keys, int32_t n, const Ahead& ahead,
             float* logits) {
   const Floats d;
   for (int32_t slot = 0; slot < n; slot += 4) {
-    const std::byte* row[4];
-    for (int32_t s = 0; s < 4; ++s) row[s] = keys.data + std::min(slot + s, n - 1) * keys.stride;
+    int32_t at[4];
+    for (int32_t s = 0; s < 4; ++s) at[s] = std::min(slot + s, n - 1);
     for (int s = 0; s < 4; ++s) ahead.Prefetch(slot + s);
     V sum[kRows][4];
     for (int r = 0; r < kRows; ++r) {
       for (int s = 0; s < 4; ++s) sum[r][s] = hn::Zero(d);
     }
     for (size_t i = 0; i < dim; i += hn::Lanes(d)) {
-      const V k0 = Row::At(row[0], i), k1 = Row::At(row[1], i);
-      const V k2 = Row::At(row[2], i), k3 = Row::At(row[3], i);
+      const V k0 = Rows::At(keys, at[0], i), k1 = Rows::At(keys, at[1], i);
+      const V k2 = Rows::At(keys, at[2], i), k3 = Rows::At(keys, at[3], i);
       for (int r = 0; r < kRows; ++r) {
         const V x = hn::LoadU(d, q + r * dim + i);
         sum[r][0] = hn::MulAdd(x, k0, sum[r][0]);
@@ -236,7 +262,7 @@ void Logits(const float* q, size_t dim, const ReadableRows& keys, int32_t n, con
 }
 
 // values[r, i] = sum of weights[r, slot] v[slot, i], i in [first, first + kVecs vectors).
-template <class Row, int kRows, int kVecs>
+template <class Rows, int kRows, int kVecs>
 HWY_INLINE void SumColumns(const float* weights, const ReadableRows& rows, int32_t n, size_t first,
                            size_t dim, const Ahead& ahead, float* values) {
   const Floats d;
@@ -245,11 +271,10 @@ HWY_INLINE void SumColumns(const float* weights, const ReadableRows& rows, int32
   for (int r = 0; r < kRows; ++r) {
     for (int c = 0; c < kVecs; ++c) sum[r][c] = hn::Zero(d);
   }
-  const std::byte* row = rows.data;
-  for (int32_t slot = 0; slot < n; ++slot, row += rows.stride) {
+  for (int32_t slot = 0; slot < n; ++slot) {
     if (first == 0) ahead.Prefetch(slot);
     V x[kVecs];
-    for (int c = 0; c < kVecs; ++c) x[c] = Row::At(row, first + c * lanes);
+    for (int c = 0; c < kVecs; ++c) x[c] = Rows::At(rows, slot, first + c * lanes);
     for (int r = 0; r < kRows; ++r) {
       const V w = hn::Set(d, weights[r * kFewRowsRange + slot]);
       for (int c = 0; c < kVecs; ++c) sum[r][c] = hn::MulAdd(w, x[c], sum[r][c]);
@@ -260,32 +285,32 @@ HWY_INLINE void SumColumns(const float* weights, const ReadableRows& rows, int32
   }
 }
 
-template <class Row, int kRows>
+template <class Rows, int kRows>
 void WeightedSums(const float* weights, const ReadableRows& rows, int32_t n, size_t dim,
                   const Ahead& ahead, float* values) {
   const size_t lanes = hn::Lanes(Floats());
   size_t i = 0;
   for (; i + 4 * lanes <= dim; i += 4 * lanes) {
-    SumColumns<Row, kRows, 4>(weights, rows, n, i, dim, ahead, values);
+    SumColumns<Rows, kRows, 4>(weights, rows, n, i, dim, ahead, values);
   }
   for (; i + 2 * lanes <= dim; i += 2 * lanes) {
-    SumColumns<Row, kRows, 2>(weights, rows, n, i, dim, ahead, values);
+    SumColumns<Rows, kRows, 2>(weights, rows, n, i, dim, ahead, values);
   }
-  for (; i < dim; i += lanes) SumColumns<Row, kRows, 1>(weights, rows, n, i, dim, ahead, values);
+  for (; i < dim; i += lanes) SumColumns<Rows, kRows, 1>(weights, rows, n, i, dim, ahead, values);
 }
 
-// Calls body.operator()<Row, kRows>(first_row) for all rows in groups of at most four.
-template <class Row, class Body>
+// Calls body.operator()<Rows, kRows>(first_row) for all rows in groups of at most four.
+template <class Rows, class Body>
 HWY_INLINE void ForGroups(int32_t n_row, const Body& body) {
   int32_t r = 0;
-  for (; r + 4 <= n_row; r += 4) body.template operator()<Row, 4>(r);
+  for (; r + 4 <= n_row; r += 4) body.template operator()<Rows, 4>(r);
   switch (n_row - r) {
     case 3:
-      return body.template operator()<Row, 3>(r);
+      return body.template operator()<Rows, 3>(r);
     case 2:
-      return body.template operator()<Row, 2>(r);
+      return body.template operator()<Rows, 2>(r);
     case 1:
-      return body.template operator()<Row, 1>(r);
+      return body.template operator()<Rows, 1>(r);
     default:
       return;
   }
@@ -295,11 +320,13 @@ template <class Body>
 HWY_INLINE void ForRows(KvType type, int32_t n_row, const Body& body) {
   switch (type) {
     case KvType::kF16:
-      return ForGroups<F16Row>(n_row, body);
+      return ForGroups<FloatRows<F16Row>>(n_row, body);
     case KvType::kBF16:
-      return ForGroups<Bf16Row>(n_row, body);
+      return ForGroups<FloatRows<Bf16Row>>(n_row, body);
+    case KvType::kQ8_0:
+      return ForGroups<Q8Rows>(n_row, body);
     default:
-      return ForGroups<F32Row>(n_row, body);
+      return ForGroups<FloatRows<F32Row>>(n_row, body);
   }
 }
 
@@ -365,8 +392,8 @@ void FewRows(const AttentionCall& call, const AttentionTask& task) {
   const Ahead values_ahead{task.v, call.v.slot_bytes};
   const Ahead keys_ahead{task.k + kFewRowsRange * call.k.slot_bytes, call.k.slot_bytes};
   const ReadableRows keys = Readable(call.k, task.k, n, head_dim, dim, buffer);
-  ForRows(keys.type, task.n_row, [&]<class Row, int kRows>(int32_t r) {
-    Logits<Row, kRows>(q + r * dim, dim, keys, n, values_ahead, weights + r * kFewRowsRange);
+  ForRows(keys.type, task.n_row, [&]<class Rows, int kRows>(int32_t r) {
+    Logits<Rows, kRows>(q + r * dim, dim, keys, n, values_ahead, weights + r * kFewRowsRange);
   });
   const RankRange ranks = RanksOf(task, 0, n);
   for (int32_t r = 0; r < task.n_row; ++r) {
@@ -375,9 +402,9 @@ void FewRows(const AttentionCall& call, const AttentionTask& task) {
     Softmax(logits, n, &task.part.max[r], &task.part.sum[r]);
   }
   const ReadableRows rows = Readable(call.v, task.v, n, head_dim, dim, buffer);
-  ForRows(rows.type, task.n_row, [&]<class Row, int kRows>(int32_t r) {
-    WeightedSums<Row, kRows>(weights + r * kFewRowsRange, rows, n, dim, keys_ahead,
-                             values + r * dim);
+  ForRows(rows.type, task.n_row, [&]<class Rows, int kRows>(int32_t r) {
+    WeightedSums<Rows, kRows>(weights + r * kFewRowsRange, rows, n, dim, keys_ahead,
+                              values + r * dim);
   });
   for (int32_t r = 0; r < task.n_row; ++r) {
     std::copy_n(values + r * dim, head_dim, task.part.values + r * head_dim);
@@ -527,12 +554,12 @@ void EnterTile(const AttentionCall& call, const AttentionTask& task, Tile* tile)
   std::copy_n(task.end, task.n_row, tile->end);
 }
 
-// Rows as floats, and the elements from one to the next.
-struct FloatRows {
+// Rows of floats, and the elements from one to the next.
+struct BlockRows {
   const float* data;
   size_t stride;
 };
-FloatRows BlockRows(const SlotRows& rows, const std::byte* first, int32_t n, size_t dim,
+BlockRows ReadBlock(const SlotRows& rows, const std::byte* first, int32_t n, size_t dim,
                     float* buffer) {
   if (rows.type == KvType::kF32) {
     return {reinterpret_cast<const float*>(first), rows.slot_bytes / sizeof(float)};
@@ -564,16 +591,16 @@ void WholeTile(const AttentionCall& call, const AttentionTask& task) {
       KeepWeights(tile, first / kBlock, n, task.part);
       continue;
     }
-    const FloatRows keys =
-        BlockRows(call.k, task.k + first * call.k.slot_bytes, n, head_dim, tile.buffer);
+    const BlockRows keys =
+        ReadBlock(call.k, task.k + first * call.k.slot_bytes, n, head_dim, tile.buffer);
     Product<false>(keys.data, keys.stride, 1, n, head_dim, tile.q, n_vec, tile.weights);
     if (ranks.least < *max_begin || ranks.greatest >= *min_end) {
       HideFromTile(task, first, n, n_vec, tile, tile.weights);
     }
     SoftmaxOfTile(n, n_vec, head_dim, &tile);
     if (task.part.weights != nullptr) KeepWeights(tile, first / kBlock, n, task.part);
-    const FloatRows rows =
-        BlockRows(call.v, task.v + first * call.v.slot_bytes, n, head_dim, tile.buffer);
+    const BlockRows rows =
+        ReadBlock(call.v, task.v + first * call.v.slot_bytes, n, head_dim, tile.buffer);
     Product<true>(rows.data, 1, rows.stride, head_dim, n, tile.weights, n_vec, tile.values);
   }
   std::copy_n(tile.max, task.n_row, task.part.max);
