@@ -11,7 +11,7 @@ flags=(-std=c++20 -O2 -UNDEBUG -static -march=armv8-a+crypto -DHWY_COMPILE_ONLY_
   -Isrc -Iinclude -Itests -isystem "$out/include" -isystem "$gtest/include" -isystem "$gtest")
 say "compiling for aarch64"
 aarch64-linux-gnu-g++ "${flags[@]}" -o "$out/attention_test" tests/kernels/attention_test.cc \
-  tests/testing/attention_case.cc src/kernels/attention.cc src/kernels/attention_task.cc \
+  tests/testing/attention_case.cc src/kernels/attention{,_few,_tile}.cc \
   src/base/{options,status,strings}.cc "$gtest"/src/gtest{-all,_main}.cc -pthread
 say "running under emulation"
 qemu-aarch64-static "$out/attention_test" --gtest_brief=1
