@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <array>
+#include <cstring>
 
 #include "kernels/attention_task.h"
 
@@ -26,17 +28,27 @@ struct ReadableRows {
   size_t n_block;       // of a row
 };
 
+// The scales of all blocks of q8_0 rows, converted many at a time.
+void ReadScales(const SlotRows& rows, const std::byte* first, size_t n_row, size_t n_block,
+                float* scales) {
+  HWY_ALIGN std::array<uint16_t, kFewRowsRange * kMaxHeadDim / kBlockElements> halves;
+  uint16_t* to = halves.data();
+  for (size_t r = 0; r < n_row; ++r, first += rows.slot_bytes) {
+    for (size_t b = 0; b < n_block; ++b) std::memcpy(to++, first + b * kQ8Bytes, sizeof(*to));
+  }
+  const size_t n = n_row * n_block;
+  const auto* bytes = reinterpret_cast<const std::byte*>(halves.data());
+  for (size_t i = 0; i < n; i += hn::Lanes(Floats())) {
+    hn::StoreU(F16Row::At(bytes, i), Floats(), scales + i);
+  }
+}
+
 HWY_INLINE ReadableRows Readable(const SlotRows& rows, const std::byte* first, size_t n_row,
                                  size_t n, size_t stride, float* buffer) {
   const bool whole = n % hn::Lanes(Floats()) == 0;
   if (rows.type == KvType::kQ8_0 && whole) {
-    const size_t n_block = n / kBlockElements;
-    for (size_t r = 0; r < n_row; ++r) {
-      for (size_t b = 0; b < n_block; ++b) {
-        buffer[r * n_block + b] = HalfAt(first + r * rows.slot_bytes + b * kQ8Bytes);
-      }
-    }
-    return {rows.type, first, rows.slot_bytes, buffer, n_block};
+    ReadScales(rows, first, n_row, n / kBlockElements, buffer);
+    return {rows.type, first, rows.slot_bytes, buffer, n / kBlockElements};
   }
   if (whole && rows.type != KvType::kQ4_0) return {rows.type, first, rows.slot_bytes, nullptr, 0};
   RowsToFloats(rows, first, n_row, n, stride, buffer);
@@ -44,21 +56,24 @@ HWY_INLINE ReadableRows Readable(const SlotRows& rows, const std::byte* first, s
           0};
 }
 
-// Vectors of those rows, from element i of a slot on.
-template <class Row>
+// Vectors of a row, from the element whose place `offset` is; `scale` is the number of its block's
+// scale. Places are worked out once for many rows.
+template <class Row, size_t kElementBytes>
 struct FloatRows {
-  static HWY_INLINE V At(const ReadableRows& rows, int32_t slot, size_t i) {
-    return Row::At(rows.data + slot * rows.stride, i);
+  static HWY_INLINE size_t Offset(size_t i) { return i * kElementBytes; }
+  static HWY_INLINE V At(const ReadableRows&, const std::byte* row, size_t offset, size_t) {
+    return Row::At(row + offset, 0);
   }
 };
 struct Q8Rows {
-  static HWY_INLINE V At(const ReadableRows& rows, int32_t slot, size_t i) {
-    const size_t block = i / kBlockElements;
+  static HWY_INLINE size_t Offset(size_t i) {
+    return i / kBlockElements * kQ8Bytes + 2 + i % kBlockElements;
+  }
+  static HWY_INLINE V At(const ReadableRows& rows, const std::byte* row, size_t offset,
+                         size_t scale) {
     const hn::Rebind<int8_t, Floats> d8;
-    const auto* q = reinterpret_cast<const int8_t*>(rows.data + slot * rows.stride +
-                                                    block * kQ8Bytes + 2 + i % kBlockElements);
-    return FromInts(hn::PromoteTo(Ints(), hn::LoadU(d8, q)),
-                    hn::Set(Floats(), rows.scales[slot * rows.n_block + block]));
+    const auto q = hn::LoadU(d8, reinterpret_cast<const int8_t*>(row + offset));
+    return FromInts(hn::PromoteTo(Ints(), q), hn::Set(Floats(), rows.scales[scale]));
   }
 };
 
@@ -108,16 +123,24 @@ void Logits(const float* q, size_t dim, const ReadableRows& keys, int32_t n, con
             float* logits) {
   const Floats d;
   for (int32_t slot = 0; slot < n; slot += 4) {
-    int32_t at[4];
-    for (int32_t s = 0; s < 4; ++s) at[s] = std::min(slot + s, n - 1);
-    for (int s = 0; s < 4; ++s) ahead.Prefetch(slot + s);
+    const std::byte* row[4];
+    size_t scale[4];
+    for (int32_t s = 0; s < 4; ++s) {
+      const size_t at = std::min(slot + s, n - 1);
+      row[s] = keys.data + at * keys.stride;
+      scale[s] = at * keys.n_block;
+      ahead.Prefetch(slot + s);
+    }
     V sum[kRows][4];
     for (int r = 0; r < kRows; ++r) {
       for (int s = 0; s < 4; ++s) sum[r][s] = hn::Zero(d);
     }
     for (size_t i = 0; i < dim; i += hn::Lanes(d)) {
-      const V k0 = Rows::At(keys, at[0], i), k1 = Rows::At(keys, at[1], i);
-      const V k2 = Rows::At(keys, at[2], i), k3 = Rows::At(keys, at[3], i);
+      const size_t offset = Rows::Offset(i), block = i / kBlockElements;
+      const V k0 = Rows::At(keys, row[0], offset, scale[0] + block);
+      const V k1 = Rows::At(keys, row[1], offset, scale[1] + block);
+      const V k2 = Rows::At(keys, row[2], offset, scale[2] + block);
+      const V k3 = Rows::At(keys, row[3], offset, scale[3] + block);
       for (int r = 0; r < kRows; ++r) {
         const V x = hn::LoadU(d, q + r * dim + i);
         sum[r][0] = hn::MulAdd(x, k0, sum[r][0]);
@@ -140,10 +163,19 @@ HWY_INLINE void SumColumns(const float* weights, const ReadableRows& rows, int32
   for (int r = 0; r < kRows; ++r) {
     for (int c = 0; c < kVecs; ++c) sum[r][c] = hn::Zero(d);
   }
-  for (int32_t slot = 0; slot < n; ++slot) {
+  size_t offset[kVecs], scale[kVecs];
+  for (int c = 0; c < kVecs; ++c) {
+    offset[c] = Rows::Offset(first + c * lanes);
+    scale[c] = (first + c * lanes) / kBlockElements;
+  }
+  const std::byte* row = rows.data;
+  for (int32_t slot = 0; slot < n; ++slot, row += rows.stride) {
     if (first == 0) ahead.Prefetch(slot);
     V x[kVecs];
-    for (int c = 0; c < kVecs; ++c) x[c] = Rows::At(rows, slot, first + c * lanes);
+    for (int c = 0; c < kVecs; ++c) {
+      x[c] = Rows::At(rows, row, offset[c], scale[c]);
+      scale[c] += rows.n_block;
+    }
     for (int r = 0; r < kRows; ++r) {
       const V w = hn::Set(d, weights[r * kFewRowsRange + slot]);
       for (int c = 0; c < kVecs; ++c) sum[r][c] = hn::MulAdd(w, x[c], sum[r][c]);
@@ -189,18 +221,18 @@ template <class Body>
 HWY_INLINE void ForRows(KvType type, int32_t n_row, const Body& body) {
   switch (type) {
     case KvType::kF16:
-      return ForGroups<FloatRows<F16Row>>(n_row, body);
+      return ForGroups<FloatRows<F16Row, 2>>(n_row, body);
     case KvType::kBF16:
-      return ForGroups<FloatRows<Bf16Row>>(n_row, body);
+      return ForGroups<FloatRows<Bf16Row, 2>>(n_row, body);
     case KvType::kQ8_0:
       return ForGroups<Q8Rows>(n_row, body);
     default:
-      return ForGroups<FloatRows<F32Row>>(n_row, body);
+      return ForGroups<FloatRows<F32Row, 4>>(n_row, body);
   }
 }
 
 // Replaces logits by exp(logit - max), up to whole vectors; max and sum of the row.
-HWY_INLINE void Softmax(float* logits, int32_t n, float* max_out, float* sum_out) {
+void Softmax(float* logits, int32_t n, float* max_out, float* sum_out) {
   const Floats d;
   const int32_t lanes = static_cast<int32_t>(hn::Lanes(d));
   const int32_t padded = (n + lanes - 1) / lanes * lanes;
