@@ -12,7 +12,7 @@ namespace kvbound::testing {
 
 // A call of Attend with data of its own, whatever its options.
 struct AttentionCaseOptions {
-  AttentionShape shape;
+  AttentionShape shape = {};
   KvType type_k = KvType::kF16;
   KvType type_v = KvType::kF16;
   std::vector<int32_t> n_slot = {};      // [n_seq, n_kv_head]; empty: max_slots
