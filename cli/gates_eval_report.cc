@@ -138,7 +138,8 @@ std::string ItemsText(const GatesEvalReport& report, const FactsReport& facts) {
     const eval::FactItem& item = facts.items[i];
     text += StrCat("\n", eval::FactProbeName(facts.probe), " ", i + 1, ", tokens ",
                    item.needle_begin, " to ", item.needle_end, ": ", item.needle,
-                   "\n  asked:    ", item.question, "\n  expected: ", item.answer, "\n");
+                   "\n  asked:    ", Printable(item.question, 200), "\n  expected: ", item.answer,
+                   "\n");
     for (size_t p = 0; p < facts.results.size(); ++p) {
       const eval::FactResult& result = facts.results[p];
       const std::string budget = p == 0 ? "" : StrCat(", ", report.policies[p - 1].budget);

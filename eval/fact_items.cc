@@ -94,7 +94,7 @@ void SayPassKey(Random& random, FactItem* item) {
   item->answer = std::to_string(10000 + Below(random, 90000));
   item->needle =
       Fill("The pass key is {v}. Remember it. {v} is the pass key.", "{v}", item->answer);
-  item->question = "What is the pass key? The pass key is";
+  item->question = "What is the pass key?\n\nThe pass key is";
 }
 
 void SayInvented(Random& random, const Frame& frame, FactItem* item) {
