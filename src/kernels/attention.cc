@@ -94,11 +94,11 @@ class Work {
   void EnterHead(int32_t seq, int32_t head) {
     seq_ = seq;
     head_ = head;
-    const int32_t unit = seq * shape_.n_kv_head + head;
-    n_slot_ = call_.n_slot[unit];
-    first_slot_ = call_.first_slot == nullptr ? 0 : call_.first_slot[unit];
+    const int64_t number = HeadNumber();
+    n_slot_ = call_.n_slot[number];
+    first_slot_ = call_.first_slot == nullptr ? 0 : call_.first_slot[number];
     n_range_ = Ranges(n_slot_);
-    head_area_ = call_.workspace + unit * split_.head_floats;
+    head_area_ = call_.workspace + number * split_.head_floats;
   }
 
   // Fills what the tasks of a tile share.

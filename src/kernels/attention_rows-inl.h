@@ -46,8 +46,7 @@ struct Bf16Row {
   }
 };
 
-constexpr size_t kBlockElements = 32;  // of ggml's q8_0 and q4_0; a block begins with its scale
-constexpr size_t kQ8Bytes = 2 + 32, kQ4Bytes = 2 + 16;
+constexpr size_t kQ4Bytes = 2 + kBlockElements / 2;
 
 HWY_INLINE V FromInts(hn::Vec<Ints> x, V scale) {
   return hn::Mul(hn::ConvertTo(Floats(), x), scale);

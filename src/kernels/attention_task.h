@@ -38,7 +38,7 @@ struct AttentionPart {
 };
 
 struct AttentionTask {
-  const float* q;       // row r: q + row_offset[r]
+  const float* q;       // row r: q + rows[r]
   const int64_t* rows;  // [n_row]: offsets of the rows' queries in q
   int32_t n_row;
   const int32_t* begin;  // [n_row]: ranks that a row sees, [begin, end)

@@ -17,9 +17,6 @@ namespace kvbound {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr size_t kElements = 32;
-constexpr size_t kBlockBytes = 2 + kElements;
-
 // Rows are short and four are read at once, which hides the order from hardware prefetchers: from
 // memory, asking for what comes this many rows later is 1.7 times as fast.
 constexpr size_t kPrefetchRows = 8;
@@ -29,7 +26,7 @@ using Floats = hn::ScalableTag<float>;
 #if HWY_TARGET == HWY_SCALAR
 HWY_INLINE hn::Vec<Floats> BlockProduct(const int8_t* a, const int8_t* b) {
   int32_t sum = 0;
-  for (size_t i = 0; i < kElements; ++i) sum += int32_t{a[i]} * b[i];
+  for (size_t i = 0; i < kBlockElements; ++i) sum += int32_t{a[i]} * b[i];
   return hn::Set(Floats(), static_cast<float>(sum));
 }
 #else
@@ -39,7 +36,7 @@ HWY_INLINE hn::Vec<Floats> BlockProduct(const int8_t* a, const int8_t* b) {
   const hn::Repartition<int16_t, Floats> d16;
   const hn::Rebind<int8_t, decltype(d16)> d8;
   auto low = hn::Zero(d32), high = hn::Zero(d32);
-  for (size_t i = 0; i < kElements; i += hn::Lanes(d16)) {
+  for (size_t i = 0; i < kBlockElements; i += hn::Lanes(d16)) {
     const auto a16 = hn::PromoteTo(d16, hn::LoadU(d8, a + i));
     const auto b16 = hn::PromoteTo(d16, hn::LoadU(d8, b + i));
     low = hn::ReorderWidenMulAccumulate(d32, a16, b16, low, high);
@@ -58,7 +55,7 @@ HWY_INLINE void Dot(const std::byte* rows, size_t row_bytes, const std::byte* x,
   const Floats d;
   hn::Vec<Floats> sum[kRows];
   for (int r = 0; r < kRows; ++r) sum[r] = hn::Zero(d);
-  for (int32_t b = 0; b < n_block; ++b, rows += kBlockBytes, x += kBlockBytes) {
+  for (int32_t b = 0; b < n_block; ++b, rows += kQ8Bytes, x += kQ8Bytes) {
     const float scale = HalfAt(x);
     for (int r = 0; r < kRows; ++r) {
       const std::byte* block = rows + r * row_bytes;

@@ -1,5 +1,5 @@
-// A half precision number in memory as a float, with the instructions of the target that is being
-// compiled. Included by files that foreach_target.h compiles once for each.
+// Blocks of ggml's q8_0 and q4_0, and their scale as a float, with the instructions of the target
+// that is being compiled. Included by files that foreach_target.h compiles once for each.
 #if defined(KVBOUND_KERNELS_HALF_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KVBOUND_KERNELS_HALF_INL_H_
 #undef KVBOUND_KERNELS_HALF_INL_H_
@@ -16,6 +16,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace kvbound {
 namespace HWY_NAMESPACE {
+
+constexpr size_t kBlockElements = 32;  // a block begins with its scale, a half precision number
+constexpr size_t kQ8Bytes = 2 + kBlockElements;
 
 HWY_INLINE float HalfAt(const std::byte* at) {
   namespace hn = hwy::HWY_NAMESPACE;
