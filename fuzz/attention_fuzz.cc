@@ -80,14 +80,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const AttentionCaseOptions options = Read(Bytes(data, size));
   AttentionCase attention(options);
   const AttentionOutputs expected = attention.Oracle(), found = attention.Run(1);
-  const double n_row = options.shape.n_row();
-  RequireNear(found.out, expected.out, 2e-5, "out", options);
-  RequireNear(found.lse, expected.lse, 2e-5, "lse", options);
+  const AttentionTolerance tolerance = ToleranceOf(options);
+  RequireNear(found.out, expected.out, 2 * tolerance.out, "out", options);
+  RequireNear(found.lse, expected.lse, 2 * tolerance.lse, "lse", options);
   const AttentionOutputs many = attention.Run(3);
   RequireNear(many.out, found.out, 0, "out of three threads", options);
   if (!options.shape.mass) return 0;
-  RequireNear(found.mass, expected.mass, 2e-6 * n_row, "mass", options);
-  RequireNear(found.value_mass, expected.value_mass, 3e-5 * n_row, "value mass", options);
+  RequireNear(found.mass, expected.mass, 2 * tolerance.mass, "mass", options);
+  RequireNear(found.value_mass, expected.value_mass, 3 * tolerance.value_mass, "value mass",
+              options);
   RequireNear(many.mass, found.mass, 0, "mass of three threads", options);
   return 0;
 }

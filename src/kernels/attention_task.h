@@ -18,7 +18,7 @@ inline constexpr int32_t kBlock = 64;     // slots whose logits of a tile are in
 
 // Slots of a task, whatever their number in all: small for few rows, so that many threads can
 // share one head; large for tiles, of which there are more.
-inline constexpr int32_t kFewRowsRange = 128;
+inline constexpr int32_t kFewRowsRange = 256;
 inline constexpr int32_t kTileRange = 1024;
 
 // Logits of keys that a query does not see, and the greatest logit of a query that sees none.

@@ -32,12 +32,12 @@ void ExpectOracle(const AttentionCaseOptions& options, int n_thread = 1) {
   SCOPED_TRACE(Describe(options));
   AttentionCase attention(options);
   const AttentionOutputs expected = attention.Oracle(), found = attention.Run(n_thread);
-  EXPECT_LE(MaxDifference(found.out, expected.out), 1e-5);
-  EXPECT_LE(MaxDifference(found.lse, expected.lse), 1e-5);
+  const AttentionTolerance tolerance = ToleranceOf(options);
+  EXPECT_LE(MaxDifference(found.out, expected.out), tolerance.out);
+  EXPECT_LE(MaxDifference(found.lse, expected.lse), tolerance.lse);
   if (!options.shape.mass) return;
-  const double n_row = options.shape.n_row();
-  EXPECT_LE(MaxDifference(found.mass, expected.mass), 1e-6 * n_row);
-  EXPECT_LE(MaxDifference(found.value_mass, expected.value_mass), 1e-5 * n_row);
+  EXPECT_LE(MaxDifference(found.mass, expected.mass), tolerance.mass);
+  EXPECT_LE(MaxDifference(found.value_mass, expected.value_mass), tolerance.value_mass);
 }
 
 AttentionShape Shape(int32_t n_tok, int32_t n_head, int32_t n_kv_head, int32_t head_dim,

@@ -31,6 +31,13 @@ struct AttentionOutputs {
   std::vector<double> value_mass;  // likewise
 };
 
+// How far Attend may be from the oracle, absolutely. Few queries over q8_0 rows are computed with
+// 16-bit queries and weights; scales are random here, so that the values are up to 6.
+struct AttentionTolerance {
+  double out, lse, mass, value_mass;
+};
+AttentionTolerance ToleranceOf(const AttentionCaseOptions& options);
+
 class AttentionCase {
  public:
   explicit AttentionCase(const AttentionCaseOptions& options);

@@ -1,0 +1,349 @@
+// Few queries over q8_0 rows, in integers: queries and weights are rounded to 16 bits, products of
+// pairs are added up exactly, and a block's scale is applied to sums. Bytes become floats at three
+// times the cost of short integers. Included by a file that foreach_target.h compiles once for
+// each.
+#if defined(KVBOUND_KERNELS_ATTENTION_Q8_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KVBOUND_KERNELS_ATTENTION_Q8_INL_H_
+#undef KVBOUND_KERNELS_ATTENTION_Q8_INL_H_
+#else
+#define KVBOUND_KERNELS_ATTENTION_Q8_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/attention_rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kvbound {
+namespace HWY_NAMESPACE {
+
+// Where adding up products of neighbours is one instruction, or two.
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+constexpr bool kQ8InIntegers = true;
+
+using Shorts = hn::Repartition<int16_t, Floats>;
+using VI = hn::Vec<Ints>;
+using VS = hn::Vec<Shorts>;
+
+constexpr float kGreatestShort = 32767.0f;
+
+// Of all work, see Ahead; scales are read twice.
+constexpr size_t kQ8ScalesShare = 3, kQ8LogitsShare = 14, kQ8WeightsShare = 2, kQ8SumsShare = 7;
+constexpr size_t kMaxBlocks = kMaxHeadDim / kBlockElements;
+
+// sum[i] + a[2 i] b[2 i] + a[2 i + 1] b[2 i + 1]. kVnni: in one instruction.
+template <bool kVnni>
+HWY_INLINE VI AddPairs(VS a, VS b, VI sum) {
+#if HWY_TARGET == HWY_AVX3
+  // Highway has no target with this extension that all CPUs with it could run.
+  if constexpr (kVnni) {
+    asm("vpdpwssd %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
+    return sum;
+  }
+#endif
+  auto unused = hn::Zero(Ints());
+  return hn::ReorderWidenMulAccumulate(Ints(), a, b, sum, unused);
+}
+
+HWY_INLINE bool HasVnni() {
+#if HWY_TARGET == HWY_AVX3
+  static const bool has = __builtin_cpu_supports("avx512vnni");
+  return has;
+#else
+  return false;
+#endif
+}
+
+// Elements of a row as short integers.
+HWY_INLINE VS Bytes(const std::byte* at) {
+  const hn::Rebind<int8_t, Shorts> d8;
+  return hn::PromoteTo(Shorts(), hn::LoadU(d8, reinterpret_cast<const int8_t*>(at)));
+}
+
+// x * factor, rounded. Beyond 16 bits it saturates.
+HWY_INLINE void StoreShorts(V x, V factor, int16_t* to) {
+  const hn::Rebind<int16_t, Floats> d;
+  hn::StoreU(hn::DemoteTo(d, hn::NearestInt(hn::Mul(x, factor))), d, to);
+}
+
+// Factors from floats whose greatest magnitude is `max` to 16 bits, and back.
+struct ShortFactors {
+  explicit ShortFactors(float max)
+      : to(max > 0 ? kGreatestShort / max : 0.0f), back(max / kGreatestShort) {}
+  float to, back;
+};
+
+// Scales of the blocks of rows, [n_block, range]; zero up to whole vectors.
+struct BlockScales {
+  void Read(const SlotRows& rows, const std::byte* first, int32_t n, size_t n_block, Ahead& ahead) {
+    const int32_t lanes = hn::Lanes(Floats());
+    const int32_t padded = (n + lanes - 1) / lanes * lanes;
+    HWY_ALIGN uint16_t halves[kFewRowsRange];
+    const size_t due = ahead.Due(8, kQ8ScalesShare, n_block);
+    for (size_t b = 0; b < n_block; ++b) {
+      const std::byte* at = first + b * kQ8Bytes;
+      int32_t slot = 0;
+      for (; slot + 8 <= n; slot += 8) {
+        ahead.Fetch(due);
+        for (int32_t s = 0; s < 8; ++s, at += rows.slot_bytes) {
+          std::memcpy(&halves[slot + s], at, sizeof(uint16_t));
+        }
+      }
+      for (; slot < n; ++slot, at += rows.slot_bytes) {
+        std::memcpy(&halves[slot], at, sizeof(uint16_t));
+      }
+      std::fill(halves + n, halves + padded, uint16_t{0});
+      for (int32_t slot = 0; slot < padded; slot += lanes) {
+        hn::StoreU(F16Row::At(reinterpret_cast<const std::byte*>(halves), slot), Floats(),
+                   of_block[b] + slot);
+      }
+    }
+  }
+  HWY_ALIGN float of_block[kMaxBlocks][kFewRowsRange];
+};
+
+// Queries [n_row, dim] in 16 bits.
+struct ShortQueries {
+  void Round(const float* q, int32_t n_row, size_t dim) {
+    const Floats d;
+    for (int32_t r = 0; r < n_row; ++r, q += dim) {
+      V max = hn::Zero(d), nan = hn::Zero(d);
+      for (size_t i = 0; i < dim; i += hn::Lanes(d)) {
+        const V x = hn::LoadU(d, q + i);
+        max = hn::Max(max, hn::Abs(x));
+        nan = hn::MulAdd(x, hn::Zero(d), nan);  // Max may lose one
+      }
+      const ShortFactors factors(hn::GetLane(hn::MaxOfLanes(d, max)));
+      back[r] = factors.back + hn::GetLane(hn::SumOfLanes(d, nan));
+      for (size_t i = 0; i < dim; i += hn::Lanes(d)) {
+        StoreShorts(hn::LoadU(d, q + i), hn::Set(d, factors.to), of_row[r] + i);
+      }
+    }
+  }
+  HWY_ALIGN int16_t of_row[kFewRows][kMaxHeadDim];
+  float back[kFewRows];
+};
+
+// The scales of a row's blocks as shares of the greatest of them: then all products of a row add up
+// before they are scaled.
+struct BlockShares {
+  void Take(const BlockScales& scales, int32_t n, size_t n_block) {
+    const Floats d;
+    for (int32_t slot = 0; slot < n; slot += hn::Lanes(d)) {
+      V max = hn::Zero(d), nan = hn::Zero(d);
+      for (size_t b = 0; b < n_block; ++b) {
+        const V x = hn::LoadU(d, scales.of_block[b] + slot);
+        max = hn::Max(max, hn::Abs(x));
+        nan = hn::MulAdd(x, hn::Zero(d), nan);  // Max may lose one
+      }
+      const V least = hn::Set(d, 1e-30f);  // a row of zeros
+      const V to = hn::Div(hn::Set(d, kGreatestShort), hn::Max(max, least));
+      hn::StoreU(hn::Add(hn::Mul(max, hn::Set(d, 1.0f / 256)), nan), d, scale + slot);
+      for (size_t b = 0; b < n_block; ++b) {
+        const auto share = hn::NearestInt(hn::Mul(hn::LoadU(d, scales.of_block[b] + slot), to));
+        const auto twice =
+            hn::Or(hn::ShiftLeft<16>(share), hn::And(share, hn::Set(Ints(), 0xFFFF)));
+        hn::StoreU(twice, Ints(), of_block[b] + slot);
+      }
+    }
+  }
+  HWY_INLINE VS Share(size_t b, int32_t slot) const {
+    return hn::BitCast(Shorts(), hn::Set(Ints(), of_block[b][slot]));
+  }
+  HWY_ALIGN int32_t of_block[kMaxBlocks][kFewRowsRange];  // 16 bits, twice
+  HWY_ALIGN float scale[kFewRowsRange];                   // of a row's sum
+};
+
+// Four logits of each of kRows rows from their products with integers.
+template <int kRows>
+HWY_INLINE void StoreFour(const V (&sum)[kRows], const ShortQueries& q, int32_t first_row,
+                          float* logits) {
+  const hn::CappedTag<float, 4> four;
+  for (int r = 0; r < kRows; ++r) {
+    hn::StoreU(hn::Mul(SumOf128BitBlocks(Floats(), sum[r]), hn::Set(four, q.back[first_row + r])),
+               four, logits + r * kFewRowsRange);
+  }
+}
+
+// logits[r, slot] of kRows queries from row `first_row` on with n keys; rows of kFewRowsRange.
+template <int kRows>
+void Q8Logits(const ShortQueries& q, int32_t first_row, size_t n_block, const SlotRows& keys,
+              const std::byte* first, const BlockScales& scales, int32_t n, Ahead& ahead,
+              float* logits) {
+  const Floats d;
+  const size_t due = ahead.Due(4, kQ8LogitsShare);
+  for (int32_t slot = 0; slot < n; slot += 4) {
+    const std::byte* row[4];
+    for (int32_t s = 0; s < 4; ++s)
+      row[s] = first + std::min(slot + s, n - 1) * keys.slot_bytes + 2;
+    ahead.Fetch(due);
+    V sum[kRows];
+    for (int r = 0; r < kRows; ++r) sum[r] = hn::Zero(d);
+    for (size_t b = 0; b < n_block; ++b) {
+      VI products[kRows][4];
+      for (int r = 0; r < kRows; ++r) {
+        for (int s = 0; s < 4; ++s) products[r][s] = hn::Zero(Ints());
+      }
+      for (size_t i = 0; i < kBlockElements; i += hn::Lanes(Shorts())) {
+        const size_t at = b * kQ8Bytes + i;
+        const VS k0 = Bytes(row[0] + at), k1 = Bytes(row[1] + at);
+        const VS k2 = Bytes(row[2] + at), k3 = Bytes(row[3] + at);
+        for (int r = 0; r < kRows; ++r) {
+          const VS x = hn::LoadU(Shorts(), q.of_row[first_row + r] + b * kBlockElements + i);
+          products[r][0] = AddPairs<false>(x, k0, products[r][0]);
+          products[r][1] = AddPairs<false>(x, k1, products[r][1]);
+          products[r][2] = AddPairs<false>(x, k2, products[r][2]);
+          products[r][3] = AddPairs<false>(x, k3, products[r][3]);
+        }
+      }
+      const V scale = hn::LoadDup128(d, scales.of_block[b] + slot);
+      for (int r = 0; r < kRows; ++r) {
+        const V product = hn::ConvertTo(d, SumsOfFour(Ints(), products[r]));
+        sum[r] = hn::MulAdd(product, scale, sum[r]);
+      }
+    }
+    StoreFour<kRows>(sum, q, first_row, logits + slot);
+  }
+}
+
+// Weights times the scales of V's blocks in 16 bits. A weight is at most 1.
+struct ShortWeights {
+  // weights: [n_row, kFewRowsRange], zero from n up to whole vectors.
+  void Round(const float* weights, int32_t n_row, const BlockScales& scales, size_t n_block,
+             int32_t n, Ahead& ahead) {
+    const Floats d;
+    const int32_t lanes = hn::Lanes(d);
+    const size_t due = ahead.Due(lanes, kQ8WeightsShare, n_block);
+    for (size_t b = 0; b < n_block; ++b) {
+      V max = hn::Zero(d), nan = hn::Zero(d);
+      for (int32_t slot = 0; slot < n; slot += lanes) {
+        const V x = hn::LoadU(d, scales.of_block[b] + slot);
+        max = hn::Max(max, hn::Abs(x));
+        nan = hn::MulAdd(x, hn::Zero(d), nan);  // Max may lose one
+      }
+      const ShortFactors factors(hn::GetLane(hn::MaxOfLanes(d, max)));
+      back[b] = factors.back + hn::GetLane(hn::SumOfLanes(d, nan));
+      for (int32_t slot = 0; slot < n; slot += lanes) {
+        ahead.Fetch(due);
+        const V factor = hn::Mul(hn::LoadU(d, scales.of_block[b] + slot), hn::Set(d, factors.to));
+        for (int32_t r = 0; r < n_row; ++r) {
+          StoreShorts(hn::LoadU(d, weights + r * kFewRowsRange + slot), factor,
+                      of_row[r][b] + slot);
+        }
+      }
+    }
+  }
+  // Those of slots `slot` and the next as pairs.
+  HWY_INLINE VS Pair(int32_t r, size_t b, int32_t slot) const {
+    int32_t pair;
+    std::memcpy(&pair, of_row[r][b] + slot, sizeof(pair));
+    return hn::BitCast(Shorts(), hn::Set(Ints(), pair));
+  }
+  HWY_ALIGN int16_t of_row[kFewRows][kMaxBlocks][kFewRowsRange];
+  float back[kMaxBlocks];
+};
+
+// values[r, i] = sum of weights v[slot, i] for kRows rows from first_row on and kBlocks blocks from
+// `block` on.
+template <bool kVnni, int kRows, int kBlocks>
+void Q8Sums(const ShortWeights& weights, int32_t first_row, size_t block, const SlotRows& rows,
+            const std::byte* first, int32_t n, size_t dim, Ahead& ahead, float* values) {
+  constexpr size_t kLanes = hn::MaxLanes(Shorts());
+  constexpr int kVecs = kBlocks * kBlockElements / kLanes;
+  VI low[kRows][kVecs], high[kRows][kVecs];
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kVecs; ++c) low[r][c] = high[r][c] = hn::Zero(Ints());
+  }
+  const std::byte* row = first + block * kQ8Bytes + 2;
+  const size_t due = ahead.Due(2, kQ8SumsShare, dim / (kBlocks * kBlockElements));
+  for (int32_t slot = 0; slot < n; slot += 2, row += 2 * rows.slot_bytes) {
+    // The last may have no neighbour; its weight is zero.
+    const std::byte* next = row + (slot + 1 < n ? rows.slot_bytes : 0);
+    ahead.Fetch(due);
+    for (int c = 0; c < kVecs; ++c) {
+      const size_t b = c * kLanes / kBlockElements, at = b * kQ8Bytes + c * kLanes % kBlockElements;
+      const VS x = Bytes(row + at), y = Bytes(next + at);
+      const VS below = hn::InterleaveLower(Shorts(), x, y);
+      const VS above = hn::InterleaveUpper(Shorts(), x, y);
+      for (int r = 0; r < kRows; ++r) {
+        const VS w = weights.Pair(first_row + r, block + b, slot);
+        low[r][c] = AddPairs<kVnni>(w, below, low[r][c]);
+        high[r][c] = AddPairs<kVnni>(w, above, high[r][c]);
+      }
+    }
+  }
+  // Interleaving works within 128 bits: `low` has the first four of each eight elements.
+  HWY_ALIGN float first_fours[kLanes / 2], last_fours[kLanes / 2];
+  for (int r = 0; r < kRows; ++r) {
+    float* to = values + r * dim + block * kBlockElements;
+    for (int c = 0; c < kVecs; ++c) {
+      const V back = hn::Set(Floats(), weights.back[block + c * kLanes / kBlockElements]);
+      hn::Store(FromInts(low[r][c], back), Floats(), first_fours);
+      hn::Store(FromInts(high[r][c], back), Floats(), last_fours);
+      for (size_t i = 0; i < kLanes / 2; i += 4, to += 8) {
+        std::copy_n(first_fours + i, 4, to);
+        std::copy_n(last_fours + i, 4, to + 4);
+      }
+    }
+  }
+}
+
+template <bool kVnni, int kRows>
+void Q8AllBlocks(const ShortWeights& weights, int32_t first_row, size_t n_block,
+                 const SlotRows& rows, const std::byte* first, int32_t n, Ahead& ahead,
+                 float* values) {
+  constexpr int kBlocks = hn::MaxLanes(Floats()) < 16 ? 1 : 2;  // that fit the registers
+  const size_t dim = n_block * kBlockElements;
+  size_t b = 0;
+  for (; b + kBlocks <= n_block; b += kBlocks) {
+    Q8Sums<kVnni, kRows, kBlocks>(weights, first_row, b, rows, first, n, dim, ahead, values);
+  }
+  if (b < n_block)
+    Q8Sums<kVnni, kRows, 1>(weights, first_row, b, rows, first, n, dim, ahead, values);
+}
+
+void AllQ8Logits(const float* q, const AttentionTask& task, const SlotRows& k, size_t head_dim,
+                 Ahead& ahead, float* logits) {
+  const size_t n_block = head_dim / kBlockElements;
+  BlockScales scales;
+  scales.Read(k, task.k, task.n_slot, n_block, ahead);
+  ShortQueries queries;
+  queries.Round(q, task.n_row, head_dim);
+  ForGroups(task.n_row, [&]<int kRows>(int32_t r) {
+    Q8Logits<kRows>(queries, r, n_block, k, task.k, scales, task.n_slot, ahead,
+                    logits + r * kFewRowsRange);
+  });
+}
+
+void AllQ8Sums(const float* weights, const AttentionTask& task, const SlotRows& v, size_t head_dim,
+               Ahead& ahead, float* values) {
+  const size_t n_block = head_dim / kBlockElements;
+  BlockScales scales;
+  scales.Read(v, task.v, task.n_slot, n_block, ahead);
+  ShortWeights rounded;
+  rounded.Round(weights, task.n_row, scales, n_block, task.n_slot, ahead);
+  ForGroups(task.n_row, [&]<int kRows>(int32_t r) {
+    const auto sums_of = HasVnni() ? Q8AllBlocks<true, kRows> : Q8AllBlocks<false, kRows>;
+    sums_of(rounded, r, n_block, v, task.v, task.n_slot, ahead, values + r * head_dim);
+  });
+}
+
+#else
+
+constexpr bool kQ8InIntegers = false;
+void AllQ8Logits(const float*, const AttentionTask&, const SlotRows&, size_t, const Ahead&,
+                 float*) {}
+void AllQ8Sums(const float*, const AttentionTask&, const SlotRows&, size_t, const Ahead&, float*) {}
+
+#endif
+
+}  // namespace HWY_NAMESPACE
+}  // namespace kvbound
+HWY_AFTER_NAMESPACE();
+
+#endif  // KVBOUND_KERNELS_ATTENTION_Q8_INL_H_
