@@ -39,6 +39,8 @@ struct PolicyInfo {
   ModelScore model_score = ModelScore::kNone;
   // Score reads log beta of every slot: the engine needs gates.
   bool needs_gates = false;
+  // Score reads the attention that slots have got: fused attention alone computes it.
+  bool needs_attention_mass = false;
   // A cut comes only when budget + chunk slots are occupied, not at every multiple of the chunk.
   bool cuts_when_full = false;
   // A cut in decode waits until the token after the last one fed is known (align=published).
@@ -127,6 +129,10 @@ class CacheView {
   // log beta of each slot for one head: [n_slot], in slot order, below zero. REQUIRES:
   // PolicyInfo::needs_gates.
   virtual std::span<const float> log_beta(int32_t layer, int32_t kv_head) const = 0;
+
+  // Attention that each slot of one head has got from all queries of its group since it was
+  // entered: [n_slot], in slot order. REQUIRES: PolicyInfo::needs_attention_mass.
+  virtual std::span<const float> attention_mass(int32_t layer, int32_t kv_head) const = 0;
 
   // Copies the keys of one head (after RoPE) to out [n_slot, head_dim], converted to float.
   virtual Status ReadKeys(int32_t layer, int32_t kv_head, std::span<float> out) const = 0;

@@ -33,6 +33,9 @@ class StoreView final : public CacheView {
   std::span<const float> log_beta(int32_t layer, int32_t kv_head) const override {
     return store_.log_beta(session_.seq, layer, kv_head);
   }
+  std::span<const float> attention_mass(int32_t layer, int32_t kv_head) const override {
+    return store_.attention_mass(session_.seq, layer, kv_head);
+  }
   Status ReadKeys(int32_t layer, int32_t kv_head, std::span<float> out) const override {
     return store_.ReadKeys(session_.seq, layer, kv_head, out);
   }

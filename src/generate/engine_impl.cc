@@ -106,7 +106,23 @@ Status EngineImpl::Forward(std::span<const int32_t> seqs, int32_t n_tok, Want wa
   inputs->Upload(*graph);
   KVBOUND_RETURN_IF_ERROR(runner->Compute(*graph));
   if (gates) KVBOUND_RETURN_IF_ERROR(ReadLogBeta(*graph, seqs, n_tok));
-  return want == Want::kNothing ? Status::Ok() : ReadLogits(*graph, seqs, n_tok, want);
+  if (want != Want::kNothing) KVBOUND_RETURN_IF_ERROR(ReadLogits(*graph, seqs, n_tok, want));
+  // Last, since it changes older slots too.
+  if (graph->attention_mass != nullptr) ReadAttentionMass(*graph, seqs);
+  return Status::Ok();
+}
+
+// Only fused attention computes it, on the CPU.
+void EngineImpl::ReadAttentionMass(const Graph& graph, std::span<const int32_t> seqs) {
+  const ggml_tensor* mass = graph.attention_mass;
+  const std::span all(static_cast<const float*>(mass->data), ggml_nelements(mass));
+  const size_t stride = mass->ne[0], n = stride * mass->ne[1];  // of a head, of a sequence
+  for (int32_t layer = 0; layer < hparams().n_layer; ++layer) {
+    for (size_t i = 0; i < seqs.size(); ++i) {
+      store->AddAttentionMass(seqs[i], layer, all.subspan((layer * seqs.size() + i) * n, n),
+                              stride);
+    }
+  }
 }
 
 Status EngineImpl::ReadLogBeta(const Graph& graph, std::span<const int32_t> seqs, int32_t n_tok) {
@@ -225,6 +241,7 @@ MemoryPlan EngineImpl::Allocated() const {
   set("V", store->allocated_v_bytes());
   set("hidden rows", store->allocated_hidden_bytes());
   set("log beta", store->allocated_log_beta_bytes());
+  set("attention mass", store->allocated_attention_mass_bytes());
   set("gates", gates ? gates->total_bytes() : 0);
   set("compute", sizes.compute_bytes);
   set("scratch", sizes.work_bytes);

@@ -56,6 +56,7 @@ class EngineImpl {
   void FillInputs(std::span<const int32_t> seqs, int32_t n_tok, int32_t n_kv, int32_t n_out);
   Status ReadLogits(const Graph& graph, std::span<const int32_t> seqs, int32_t n_tok, Want want);
   Status ReadLogBeta(const Graph& graph, std::span<const int32_t> seqs, int32_t n_tok);
+  void ReadAttentionMass(const Graph& graph, std::span<const int32_t> seqs);
   Status CheckFinite(std::span<const float> row, int32_t seq, int32_t slot) const;
   Status CheckBatch(std::span<Session* const> sessions) const;
 

@@ -54,6 +54,7 @@ KvLayout LayoutOf(const HParams& hp, const EngineShape& shape) {
   layout.granularity = shape.policy.granularity;
   if (shape.policy.model_score == ModelScore::kCounterCausalFast) layout.n_hidden = hp.n_embd;
   layout.log_beta = shape.policy.needs_gates;
+  layout.attention_mass = shape.policy.needs_attention_mass;
   // Exact caches keep exact rows.
   layout.type_hidden = shape.options.type_k == KvType::kF32 ? KvType::kF32 : KvType::kF16;
   return layout;
@@ -165,6 +166,12 @@ Result<EngineShape> ShapeEngine(const LoadedModel& model, const EngineOptions& o
     shape.gates = options.gates;
   }
   KVBOUND_ASSIGN_OR_RETURN(shape.options.attention, ResolveAttention(model, options));
+  if (shape.policy.needs_attention_mass && shape.options.attention != AttentionPath::kFused) {
+    return Unsupported(StrCat("policy '", shape.policy.name,
+                              "' reads the attention that slots get: expected fused attention "
+                              "(--attention fused, on a CPU), found ",
+                              AttentionPathName(shape.options.attention)));
+  }
   shape.layout = LayoutOf(model.hparams(), shape);
   KVBOUND_RETURN_IF_ERROR(shape.layout.Validate());
   if (options.n_threads < 0 || options.n_threads > GGML_MAX_N_THREADS) {
@@ -190,6 +197,7 @@ MemoryPlan MakePlan(const LoadedModel& model, const LoadedGates* gates, const En
       {"V", layout.v_formula(), layout.v_bytes()},
       {"hidden rows", layout.hidden_formula(), layout.hidden_bytes()},
       {"log beta", layout.log_beta_formula(), layout.log_beta_bytes()},
+      {"attention mass", layout.attention_mass_formula(), layout.attention_mass_bytes()},
       {"compute", "activations of the largest graph", sizes.compute_bytes},
       {"scratch", "work space of the CPU operators", sizes.work_bytes},
       {"graphs",

@@ -81,8 +81,10 @@ uint64_t KvLayout::hidden_bytes() const {
   return TensorBytes(type_hidden, n_hidden, uint64_t(n_seq) * n_slot());
 }
 
-uint64_t KvLayout::log_beta_bytes() const {
-  if (!log_beta) return 0;
+uint64_t KvLayout::log_beta_bytes() const { return log_beta ? column_bytes() : 0; }
+uint64_t KvLayout::attention_mass_bytes() const { return attention_mass ? column_bytes() : 0; }
+
+uint64_t KvLayout::column_bytes() const {
   return uint64_t(n_seq) * n_layer * n_kv_head * n_slot() * sizeof(float);
 }
 
@@ -117,8 +119,12 @@ std::string KvLayout::hidden_formula() const {
   return StrCat(Sequences(n_seq), n_slot(), " slots x ", n_hidden, " x ", KvTypeName(type_hidden));
 }
 
-std::string KvLayout::log_beta_formula() const {
-  if (!log_beta) return "none";
+std::string KvLayout::log_beta_formula() const { return log_beta ? column_formula() : "none"; }
+std::string KvLayout::attention_mass_formula() const {
+  return attention_mass ? column_formula() : "none";
+}
+
+std::string KvLayout::column_formula() const {
   return StrCat(Sequences(n_seq), n_layer, " layers x ", n_kv_head, " kv_heads x ", n_slot(),
                 " slots x f32");
 }

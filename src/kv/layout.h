@@ -34,7 +34,9 @@ struct KvLayout {
   Granularity granularity = Granularity::kShared;  // the finest that a session may use
   int32_t n_hidden = 0;                            // width of the hidden row kept per slot; 0: none
   KvType type_hidden = KvType::kF16;
-  bool log_beta = false;  // a column of log beta: one number per slot, layer and KV head
+  // Columns, on the host: one number per slot, layer and KV head.
+  bool log_beta = false;
+  bool attention_mass = false;
 
   int32_t max_slots() const { return budget + chunk; }  // occupied at most
   int32_t n_slot() const;                               // allocated: max_slots up to kSlotGroup
@@ -50,7 +52,8 @@ struct KvLayout {
   uint64_t k_bytes() const;  // all layers and sequences, as the store allocates them
   uint64_t v_bytes() const;
   uint64_t hidden_bytes() const;
-  uint64_t log_beta_bytes() const;  // on the host
+  uint64_t log_beta_bytes() const;
+  uint64_t attention_mass_bytes() const;
   uint64_t host_bytes() const;      // positions, tokens, scores, keep sets, moves, tensor headers
 
   // Bytes of the host row or plane through which rows move in a buffer that the CPU cannot
@@ -61,11 +64,16 @@ struct KvLayout {
   std::string v_formula() const;
   std::string hidden_formula() const;
   std::string log_beta_formula() const;
+  std::string attention_mass_formula() const;
 
   // Impossible shapes by option name: budget < 2, chunk < 1, n_seq < 1, sizes beyond 2^31 slots
   // or 2^46 bytes; block types on a head size that is no multiple of the block, naming type, head
   // size and block size; a block type for a transposed V; hidden rows beside more than one set.
   Status Validate() const;
+
+ private:
+  uint64_t column_bytes() const;
+  std::string column_formula() const;
 };
 
 }  // namespace kvbound

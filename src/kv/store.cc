@@ -113,6 +113,8 @@ void KvStore::CreateHostArrays() {
     Allocate(sequence.positions, all);
     Allocate(sequence.tokens, all);
     Allocate(sequence.log_beta, layout_.log_beta_bytes() / layout_.n_seq / sizeof(float));
+    Allocate(sequence.attention_mass,
+             layout_.attention_mass_bytes() / layout_.n_seq / sizeof(float));
   }
   Allocate(scores_, all);
   Allocate(keep_, all);
@@ -157,13 +159,35 @@ Status KvStore::Append(int32_t seq, std::span<const Token> tokens, Position firs
     std::copy(tokens.begin(), tokens.end(), s.tokens.begin() + begin);
     for (int32_t i = 0; i < t; ++i) s.positions[begin + i] = {first.value + i};
   }
+  for (size_t row = s.n; row < s.attention_mass.size(); row += layout_.n_slot()) {
+    std::fill_n(s.attention_mass.begin() + row, t, 0.0f);
+  }
   s.n += static_cast<int32_t>(t);
   return Status::Ok();
 }
 
-std::span<const float> KvStore::log_beta(int32_t seq, int32_t layer, int32_t kv_head) const {
+std::span<const float> KvStore::Column(const std::vector<float>& column, int32_t seq,
+                                       int32_t layer, int32_t kv_head) const {
   const size_t head = static_cast<size_t>(layer) * layout_.n_kv_head + kv_head;
-  return std::span(seqs_[seq].log_beta).subspan(head * layout_.n_slot(), seqs_[seq].n);
+  return std::span(column).subspan(head * layout_.n_slot(), seqs_[seq].n);
+}
+
+std::span<const float> KvStore::log_beta(int32_t seq, int32_t layer, int32_t kv_head) const {
+  return Column(seqs_[seq].log_beta, seq, layer, kv_head);
+}
+
+std::span<const float> KvStore::attention_mass(int32_t seq, int32_t layer, int32_t kv_head) const {
+  return Column(seqs_[seq].attention_mass, seq, layer, kv_head);
+}
+
+void KvStore::AddAttentionMass(int32_t seq, int32_t layer, std::span<const float> values,
+                               size_t stride) {
+  Sequence& s = seqs_[seq];
+  for (int32_t head = 0; head < layout_.n_kv_head; ++head) {
+    float* row = &s.attention_mass[(size_t(layer) * layout_.n_kv_head + head) * layout_.n_slot()];
+    const float* from = &values[head * stride];
+    for (int32_t slot = 0; slot < s.n; ++slot) row[slot] += from[slot];
+  }
 }
 
 void KvStore::WriteLogBeta(int32_t seq, int32_t layer, std::span<const float> values) {
@@ -266,9 +290,11 @@ void KvStore::ApplyMoves(int32_t seq, int32_t set, std::span<const SlotMove> mov
     const int32_t kv_head = head % layout_.n_kv_head;
     MovePlane(KeyPlane(seq, layer, kv_head), moves);
     MovePlane(ValuePlane(seq, layer, kv_head), moves);
-    if (!layout_.log_beta) continue;
-    float* row = &s.log_beta[static_cast<size_t>(head) * layout_.n_slot()];
-    for (const SlotMove& move : moves) row[move.to] = row[move.from];
+    for (std::vector<float>* column : {&s.log_beta, &s.attention_mass}) {
+      if (column->empty()) continue;
+      float* row = &(*column)[static_cast<size_t>(head) * layout_.n_slot()];
+      for (const SlotMove& move : moves) row[move.to] = row[move.from];
+    }
   }
   if (tensors_.hidden != nullptr) MovePlane(HiddenPlane(seq), moves);
 }
@@ -359,6 +385,12 @@ uint64_t KvStore::allocated_hidden_bytes() const { return BufferBytes(hidden_buf
 uint64_t KvStore::allocated_log_beta_bytes() const {
   uint64_t bytes = 0;
   for (const Sequence& s : seqs_) bytes += Bytes(s.log_beta);
+  return bytes;
+}
+
+uint64_t KvStore::allocated_attention_mass_bytes() const {
+  uint64_t bytes = 0;
+  for (const Sequence& s : seqs_) bytes += Bytes(s.attention_mass);
   return bytes;
 }
 

@@ -46,8 +46,10 @@ class KvStore {
   int32_t n_set(int32_t seq) const { return seqs_[seq].n_set; }
   std::span<const Position> positions(int32_t seq, int32_t set) const;  // [n], in slot order
   std::span<const Token> tokens(int32_t seq, int32_t set) const;        // [n]
-  // The column of one head, in the slot order of its set: [n]. REQUIRES: layout().log_beta.
+  // Columns of one head, in the slot order of its set: [n]. REQUIRES: layout().log_beta, or
+  // attention_mass.
   std::span<const float> log_beta(int32_t seq, int32_t layer, int32_t kv_head) const;
+  std::span<const float> attention_mass(int32_t seq, int32_t layer, int32_t kv_head) const;
 
   // Empties a sequence, zeroes its rows and fixes how many sets its session cuts (1, n_layer, or
   // n_layer * n_kv_head). REQUIRES: no finer than layout().granularity.
@@ -61,6 +63,10 @@ class KvStore {
   // Fills log beta of the last t slots of a layer, whatever the set: values [t, n_kv_head].
   void WriteLogBeta(int32_t seq, int32_t layer, std::span<const float> values);
 
+  // Adds to the attention mass of all slots of a layer: head h's begin at values[h * stride]. That
+  // of slots entered since the last call was zero.
+  void AddAttentionMass(int32_t seq, int32_t layer, std::span<const float> values, size_t stride);
+
   // Takes back the last t slots of Append after a failed forward pass, and zeroes their rows.
   // REQUIRES: t <= n and no cut since.
   void Rollback(int32_t seq, int32_t t);
@@ -70,7 +76,7 @@ class KvStore {
   void Relabel(int32_t seq, Position position, Token token);
 
   // Keeps the slots with keep[set * n + slot] != 0 and releases the others, in K, V, positions,
-  // tokens, log beta and hidden rows alike. Every set must keep the same number, at most the
+  // tokens, columns and hidden rows alike. Every set must keep the same number, at most the
   // budget: else InvalidArgument and nothing changed. Moves at most (n - kept) rows per head;
   // allocates nothing.
   Status Keep(int32_t seq, std::span<const uint8_t> keep);
@@ -91,6 +97,7 @@ class KvStore {
   uint64_t allocated_v_bytes() const;
   uint64_t allocated_hidden_bytes() const;
   uint64_t allocated_log_beta_bytes() const;
+  uint64_t allocated_attention_mass_bytes() const;
   uint64_t allocated_host_bytes() const;
 
  private:
@@ -99,7 +106,8 @@ class KvStore {
     int32_t n_set = 1;
     std::vector<Position> positions;  // [n_set, n_slot]
     std::vector<Token> tokens;        // [n_set, n_slot]
-    std::vector<float> log_beta;      // [n_layer * n_kv_head, n_slot]
+    std::vector<float> log_beta;        // [n_layer * n_kv_head, n_slot]
+    std::vector<float> attention_mass;  // the same
   };
   struct FreeContext {
     void operator()(ggml_context* context) const { ggml_free(context); }
@@ -121,6 +129,8 @@ class KvStore {
 
   // Whether every set of `keep` keeps the same number; that number goes to `kept`.
   Status CheckKeep(int32_t seq, std::span<const uint8_t> keep, int32_t* kept) const;
+  std::span<const float> Column(const std::vector<float>& column, int32_t seq, int32_t layer,
+                                int32_t kv_head) const;
   void ApplyMoves(int32_t seq, int32_t set, std::span<const SlotMove> moves);
   void MovePlane(const SlotPlane& plane, std::span<const SlotMove> moves);
 

@@ -12,7 +12,7 @@ const int32_t* Ints(const ggml_tensor* t) { return static_cast<const int32_t*>(t
 
 void Compute(ggml_tensor* dst, int thread, int n_thread, void* counters) {
   const AttentionOpInputs inputs{dst->src[0], dst->src[1], dst->src[2],
-                                 dst->src[3], dst->src[4], dst->src[5]};
+                                 dst->src[3], dst->src[4], dst->src[5], dst->src[6]};
   AttentionCall call;
   call.shape = AttentionOpShape(inputs);
   call.q = static_cast<const float*>(inputs.q->data);
@@ -23,6 +23,7 @@ void Compute(ggml_tensor* dst, int thread, int n_thread, void* counters) {
   call.ranks = inputs.ranks == nullptr ? nullptr : Ints(inputs.ranks);
   call.visible = static_cast<const Visible*>(inputs.visible->data);
   call.out = static_cast<float*>(dst->data);
+  call.mass = inputs.mass == nullptr ? nullptr : static_cast<float*>(inputs.mass->data);
   call.workspace = call.out + ggml_nelements(inputs.q);
   call.counters = static_cast<std::atomic<int32_t>*>(counters);
   Attend(call, thread, n_thread);
@@ -43,18 +44,18 @@ AttentionShape AttentionOpShape(const AttentionOpInputs& inputs) {
   shape.n_kv_head = static_cast<int32_t>(inputs.k->ne[2]);
   shape.head_dim = static_cast<int32_t>(inputs.k->ne[0]);
   shape.max_slots = static_cast<int32_t>(inputs.k->ne[1]);
+  shape.mass = inputs.mass != nullptr;
   return shape;
 }
 
 ggml_tensor* AttentionOp(ggml_context* context, const AttentionOpInputs& inputs,
                          std::atomic<int32_t>* counters) {
-  std::array<ggml_tensor*, 6> args = {inputs.q,       inputs.k,        inputs.v,
-                                      inputs.visible, inputs.occupied, inputs.ranks};
-  const int n_arg = inputs.ranks == nullptr ? 5 : 6;
+  std::array<ggml_tensor*, 7> args = {inputs.q,        inputs.k,     inputs.v,   inputs.visible,
+                                      inputs.occupied, inputs.ranks, inputs.mass};
   const int64_t n_out = ggml_nelements(inputs.q);
   const auto n_workspace = static_cast<int64_t>(AttentionWorkspace(AttentionOpShape(inputs)));
   ggml_tensor* all = ggml_custom_4d(context, GGML_TYPE_F32, n_out + n_workspace, 1, 1, 1,
-                                    args.data(), n_arg, Compute, GGML_N_TASKS_MAX, counters);
+                                    args.data(), args.size(), Compute, GGML_N_TASKS_MAX, counters);
   const int64_t width = inputs.q->ne[0] * inputs.q->ne[1];
   return ggml_view_2d(context, all, width, inputs.q->ne[2], width * sizeof(float), 0);
 }

@@ -17,6 +17,9 @@ struct AttentionOpInputs {
   ggml_tensor* visible = nullptr;   // i32, ne = {2, n_tok * n_seq}: Visible
   ggml_tensor* occupied = nullptr;  // i32, ne = {n_kv_head, n_seq}: slots that heads hold
   ggml_tensor* ranks = nullptr;     // i32, ne = {n_slot, n_seq} or null: in the order of slots
+  // f32, ne = {n_slot, n_kv_head, n_seq} or null: filled with the attention that slots get, see
+  // AttentionCall::mass. Beyond a head's slots it keeps what it held.
+  ggml_tensor* mass = nullptr;
 };
 
 // A tensor of K or V as Attend reads it.

@@ -72,6 +72,8 @@ ggml_tensor* Blocks::Attention(ggml_tensor* x, int32_t layer, ggml_cgraph* nodes
   int32_t seq_begin = 0;
   for (const SeqRun& run : runs_) {
     ggml_tensor* part = Attend(q, layer, run, seq_begin);
+    // Its mass is wanted even where its output is not.
+    if (in_.attention_mass != nullptr) ggml_build_forward_expand(nodes, part);
     out = out == nullptr ? part : ggml_concat(ctx_, out, part, 1);
     seq_begin += run.count;
   }
@@ -129,7 +131,7 @@ ggml_tensor* Blocks::Attend(ggml_tensor* q, int32_t layer, const SeqRun& run, in
     q = ggml_view_3d(ctx_, q, q->ne[0], q->ne[1], spec_.n_tok * run.count, q->nb[1], q->nb[2],
                      int64_t{seq_begin} * spec_.n_tok * q->nb[2]);
   }
-  if (sources_.attention == AttentionPath::kFused) return AttendFused(q, k, v, seq_begin);
+  if (sources_.attention == AttentionPath::kFused) return AttendFused(q, k, v, layer, seq_begin);
   ggml_tensor* mask = in_.mask;
   if (runs_.size() > 1) {
     mask = ggml_view_4d(ctx_, mask, mask->ne[0], mask->ne[1], 1, run.count, mask->nb[1],
@@ -140,9 +142,13 @@ ggml_tensor* Blocks::Attend(ggml_tensor* q, int32_t layer, const SeqRun& run, in
   return AttendFlash(q, k, v, mask);
 }
 
-ggml_tensor* Blocks::AttendFused(ggml_tensor* q, ggml_tensor* k, ggml_tensor* v,
+ggml_tensor* Blocks::AttendFused(ggml_tensor* q, ggml_tensor* k, ggml_tensor* v, int32_t layer,
                                  int32_t seq_begin) {
   AttentionOpInputs inputs{q, k, v, in_.visible, in_.occupied, in_.ranks};
+  if (ggml_tensor* mass = in_.attention_mass) {
+    inputs.mass = ggml_view_3d(ctx_, mass, mass->ne[0], mass->ne[1], k->ne[3], mass->nb[1],
+                               mass->nb[2], layer * mass->nb[3] + seq_begin * mass->nb[2]);
+  }
   if (runs_.size() > 1) {
     const int64_t n_seq = k->ne[3];
     inputs.visible = ggml_view_2d(ctx_, in_.visible, 2, spec_.n_tok * n_seq, in_.visible->nb[1],

@@ -54,7 +54,8 @@ class Blocks {
   ggml_tensor* Attend(ggml_tensor* q, int32_t layer, const SeqRun& run, int32_t seq_begin);
   ggml_tensor* AttendPlain(ggml_tensor* q, ggml_tensor* k, ggml_tensor* v, ggml_tensor* mask);
   ggml_tensor* AttendFlash(ggml_tensor* q, ggml_tensor* k, ggml_tensor* v, ggml_tensor* mask);
-  ggml_tensor* AttendFused(ggml_tensor* q, ggml_tensor* k, ggml_tensor* v, int32_t seq_begin);
+  ggml_tensor* AttendFused(ggml_tensor* q, ggml_tensor* k, ggml_tensor* v, int32_t layer,
+                           int32_t seq_begin);
 
   ggml_context* ctx_;
   const GraphSources& sources_;

@@ -34,6 +34,12 @@ void DeclareInputs(ggml_context* ctx, const GraphSources& sources, const GraphSp
     graph->visible = Input(ctx, GGML_TYPE_I32, {2, n});
     graph->occupied = Input(ctx, GGML_TYPE_I32, {sources.layout.n_kv_head, spec.n_seq});
     if (!spec.append) graph->ranks = Input(ctx, GGML_TYPE_I32, {spec.n_kv, spec.n_seq});
+    if (sources.layout.attention_mass && spec.append) {  // written by operators, not from outside
+      graph->attention_mass = Input(ctx, GGML_TYPE_F32,
+                                    {spec.n_kv, sources.layout.n_kv_head, spec.n_seq,
+                                     sources.layout.n_layer});
+      ggml_set_output(graph->attention_mass);
+    }
   } else {
     const ggml_type mask_type = UsesFlash(sources, spec) ? GGML_TYPE_F16 : GGML_TYPE_F32;
     graph->mask = Input(ctx, mask_type, {spec.n_kv, spec.n_tok, 1, spec.n_seq});
@@ -84,20 +90,22 @@ bool UsesFlash(const GraphSources& sources, const GraphSpec& spec) {
          (sources.model.on_cpu() && same_type && spec.n_tok >= kFlashTile);
 }
 
-AttentionShape FusedShape(const HParams& hparams, const GraphSpec& spec, int32_t n_seq) {
+AttentionShape FusedShape(const GraphSources& sources, const GraphSpec& spec) {
+  const HParams& hparams = sources.model.hparams();
   AttentionShape shape;
-  shape.n_seq = n_seq;
+  shape.n_seq = spec.n_seq;
   shape.n_tok = spec.n_tok;
   shape.n_head = hparams.n_head;
   shape.n_kv_head = hparams.n_kv_head;
   shape.head_dim = hparams.head_dim;
   shape.max_slots = spec.n_kv;
+  shape.mass = sources.layout.attention_mass && spec.append;
   return shape;
 }
 
 int64_t MaxGraphTensors(const GraphSources& sources, int32_t n_run) {
   const int64_t n_gate = sources.gates == nullptr ? 0 : 3 * sources.gates->n_hidden_linear() + 1;
-  return int64_t{sources.model.hparams().n_layer} * (43 + 14 * n_run + n_gate) + 40;
+  return int64_t{sources.model.hparams().n_layer} * (43 + 15 * n_run + n_gate) + 40;
 }
 
 Graph BuildGraph(ggml_context* ctx, const GraphSources& sources, const GraphSpec& spec,

@@ -68,6 +68,9 @@ struct Graph {
   // Per layer, for appended tokens if there are gates: their last product, f32
   // [N, n_part, n_kv_head], to be added up over the parts.
   std::vector<ggml_tensor*> gate_outputs;
+  // Attention that slots got from this pass, f32 [n_layer, n_seq, n_kv_head, n_kv]; if the store
+  // has the column and tokens are appended.
+  ggml_tensor* attention_mass = nullptr;
 };
 
 // Everything a builder reads.
@@ -92,8 +95,8 @@ inline constexpr int64_t kMaxCopiedElements = int64_t{4} << 20;
 // slower.
 bool UsesFlash(const GraphSources& sources, const GraphSpec& spec);
 
-// The shape of fused attention over `n_seq` sequences of `spec`.
-AttentionShape FusedShape(const HParams& hparams, const GraphSpec& spec, int32_t n_seq);
+// The shape of fused attention over the sequences of `spec`.
+AttentionShape FusedShape(const GraphSources& sources, const GraphSpec& spec);
 
 // An upper bound on the tensors of any graph over `n_run` runs of sequences.
 int64_t MaxGraphTensors(const GraphSources& sources, int32_t n_run);

@@ -55,7 +55,7 @@ size_t Counters(const GraphSources& sources, const RunnerOptions& options) {
   size_t n = 0;
   if (sources.attention != AttentionPath::kFused) return n;
   for (const GraphCase& c : options.cases) {
-    const AttentionShape shape = FusedShape(sources.model.hparams(), c.spec, c.spec.n_seq);
+    const AttentionShape shape = FusedShape(sources, c.spec);
     n = std::max(n, AttentionCounters(shape));
   }
   return n;

@@ -14,6 +14,7 @@ using MadePolicy = Result<std::unique_ptr<EvictionPolicy>>;
 MadePolicy MakeNone(const PolicyOptions& options);
 MadePolicy MakeWindow(const PolicyOptions& options);
 MadePolicy MakeStreaming(const PolicyOptions& options);
+MadePolicy MakeH2o(const PolicyOptions& options);
 MadePolicy MakeRandom(const PolicyOptions& options);
 MadePolicy MakeCounterCausal(const PolicyOptions& options);
 MadePolicy MakeCounterCausalFast(const PolicyOptions& options);

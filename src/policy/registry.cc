@@ -23,6 +23,7 @@ constexpr std::array kEntries = {
     Entry{"none", false, false, false, false, MakeNone},
     Entry{"window", false, false, false, false, MakeWindow},
     Entry{"streaming", false, false, false, false, MakeStreaming},
+    Entry{"h2o", false, true, false, false, MakeH2o},
     Entry{"random", true, true, false, false, MakeRandom},
     Entry{"counter-causal", false, false, true, false, MakeCounterCausal},
     Entry{"counter-causal-fast", false, false, true, false, MakeCounterCausalFast},

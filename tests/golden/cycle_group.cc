@@ -59,7 +59,7 @@ const std::vector<Method>& Methods() {
       Fast("fast-protected", Align::kAligned, {4, 32, false}),
       {"sliding", "window", ""},
       {"streaming4", "streaming", "", Align::kNone, {4, 0, false}},
-      {"h2o", "", kBaselineNotBuilt},
+      {"h2o", "h2o", ""},
       {"tova", "", kBaselineNotBuilt},
       {"keydiff", "", kBaselineNotBuilt},
       {"snapkv", "", kBaselineNotBuilt},

@@ -404,15 +404,15 @@ TEST(GoldenRunner, BinOutsideTheFolderFails) {
 TEST(GoldenRunner, SkipsWithTheReason) {
   const fs::path folder = testing::MakeTempDir();
   GoldenCase other = GoldenCase::Read(MadeFolder::Get().cases, "cycles/tiny-cycle-sliding");
-  other.header["method"] = "h2o";
-  other.Write(folder, "h2o");
+  other.header["method"] = "tova";
+  other.Write(folder, "tova");
   other.header["method"] = "pyramid";
   other.Write(folder, "pyramid");
   other.header["method"] = "sliding";
   other.header["model"] = "another";
   other.Write(folder, "sliding");
   const RunOutcome outcome = RunFolder(folder, {{kModel, MadeFolder::Get().model_file}});
-  EXPECT_EQ(outcome.results.at("h2o").reason, "this baseline is not built yet");
+  EXPECT_EQ(outcome.results.at("tova").reason, "this baseline is not built yet");
   EXPECT_EQ(outcome.results.at("pyramid").reason, "method 'pyramid' is not known to this build");
   EXPECT_EQ(outcome.results.at("sliding").reason, "no --model another=FILE given");
   EXPECT_EQ(outcome.summary->n_skip, 3);

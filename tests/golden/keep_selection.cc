@@ -29,6 +29,7 @@ class ReplayedView : public CacheView, public SlotScorer {
   std::span<const Position> positions(int32_t) const override { return positions_; }
   std::span<const Token> tokens(int32_t) const override { return tokens_; }
   std::span<const float> log_beta(int32_t, int32_t) const override { return {}; }
+  std::span<const float> attention_mass(int32_t, int32_t) const override { return {}; }
   Status ReadKeys(int32_t, int32_t, std::span<float>) const override {
     return Internal("a replayed sequence has no keys");
   }

@@ -30,6 +30,7 @@ class PositionsView : public CacheView {
   std::span<const Position> positions(int32_t set) const override { return sets_[set]; }
   std::span<const Token> tokens(int32_t) const override { return {}; }
   std::span<const float> log_beta(int32_t, int32_t) const override { return {}; }
+  std::span<const float> attention_mass(int32_t, int32_t) const override { return {}; }
   Status ReadKeys(int32_t, int32_t, std::span<float>) const override {
     return Unsupported("no keys");
   }

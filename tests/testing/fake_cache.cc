@@ -63,6 +63,17 @@ std::span<const float> FakeCache::log_beta(int32_t layer, int32_t kv_head) const
   return log_beta_;
 }
 
+std::span<const float> FakeCache::attention_mass(int32_t layer, int32_t kv_head) const {
+  const int32_t head = layer * shape_.n_kv_head + kv_head;
+  const std::span<const Position> row =
+      positions(head * n_set() / (shape_.n_layer * shape_.n_kv_head));
+  attention_mass_.clear();
+  for (const Position position : row) {
+    attention_mass_.push_back(1.0f + std::sin(2.3f * position.value + head));
+  }
+  return attention_mass_;
+}
+
 std::vector<int32_t> FakeCache::Kept(int32_t set) const {
   std::vector<int32_t> kept;
   for (const Position position : sets_[set].positions) kept.push_back(position.value);

@@ -77,6 +77,8 @@ class FakeCache : public CacheView {
   std::span<const Token> tokens(int32_t set) const override { return sets_[set].tokens; }
   // Between -0.6 and -0.1, a function of layer, head and position.
   std::span<const float> log_beta(int32_t layer, int32_t kv_head) const override;
+  // Between 0 and 2, likewise.
+  std::span<const float> attention_mass(int32_t layer, int32_t kv_head) const override;
   Status ReadKeys(int32_t layer, int32_t kv_head, std::span<float> out) const override;
   SlotScorer* scorer() const override { return scorer_; }
 
@@ -95,7 +97,7 @@ class FakeCache : public CacheView {
   int64_t tokens_seen_ = 0;
   int32_t n_cut_ = 0;
   int32_t peak_slots_ = 0;
-  mutable std::vector<float> log_beta_;
+  mutable std::vector<float> log_beta_, attention_mass_;
 };
 
 }  // namespace kvbound::testing
