@@ -59,7 +59,7 @@ const std::vector<Method>& Methods() {
       Fast("fast-protected", Align::kAligned, {4, 32, false}),
       {"sliding", "window", ""},
       {"streaming4", "streaming", "", Align::kNone, {4, 0, false}},
-      {"h2o", "h2o", ""},
+      {"h2o", "h2o", "", Align::kNone, {}, {true, false}, 1, kMassTolerance},
       {"tova", "", kBaselineNotBuilt},
       {"keydiff", "", kBaselineNotBuilt},
       {"snapkv", "", kBaselineNotBuilt},
