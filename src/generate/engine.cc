@@ -33,10 +33,10 @@ Result<std::unique_ptr<Session>> Engine::NewSession(const SessionOptions& option
       (info.model_score != ModelScore::kNone && info.model_score != sized_for.model_score) ||
       (info.needs_gates && !sized_for.needs_gates) ||
       (info.needs_attention_mass && !sized_for.needs_attention_mass)) {
-    return InvalidArgument(StrCat("policy '", info.name, "' keeps sets ",
-                                  GranularityName(info.granularity),
-                                  ", needs a model score, gates or attention mass that an engine made for '",
-                                  sized_for.name, "' has no room for"));
+    return InvalidArgument(
+        StrCat("policy '", info.name, "' keeps sets ", GranularityName(info.granularity),
+               ", needs a model score, gates or attention mass that an engine made for '",
+               sized_for.name, "' has no room for"));
   }
   KVBOUND_ASSIGN_OR_RETURN(
       ProtectedSpans protection,

@@ -54,7 +54,7 @@ struct KvLayout {
   uint64_t hidden_bytes() const;
   uint64_t log_beta_bytes() const;
   uint64_t attention_mass_bytes() const;
-  uint64_t host_bytes() const;      // positions, tokens, scores, keep sets, moves, tensor headers
+  uint64_t host_bytes() const;  // positions, tokens, scores, keep sets, moves, tensor headers
 
   // Bytes of the host row or plane through which rows move in a buffer that the CPU cannot
   // address; part of host_bytes().

@@ -166,8 +166,8 @@ Status KvStore::Append(int32_t seq, std::span<const Token> tokens, Position firs
   return Status::Ok();
 }
 
-std::span<const float> KvStore::Column(const std::vector<float>& column, int32_t seq,
-                                       int32_t layer, int32_t kv_head) const {
+std::span<const float> KvStore::Column(const std::vector<float>& column, int32_t seq, int32_t layer,
+                                       int32_t kv_head) const {
   const size_t head = static_cast<size_t>(layer) * layout_.n_kv_head + kv_head;
   return std::span(column).subspan(head * layout_.n_slot(), seqs_[seq].n);
 }

@@ -104,8 +104,8 @@ class KvStore {
   struct Sequence {
     int32_t n = 0;
     int32_t n_set = 1;
-    std::vector<Position> positions;  // [n_set, n_slot]
-    std::vector<Token> tokens;        // [n_set, n_slot]
+    std::vector<Position> positions;    // [n_set, n_slot]
+    std::vector<Token> tokens;          // [n_set, n_slot]
     std::vector<float> log_beta;        // [n_layer * n_kv_head, n_slot]
     std::vector<float> attention_mass;  // the same
   };

@@ -11,8 +11,8 @@ namespace {
 const int32_t* Ints(const ggml_tensor* t) { return static_cast<const int32_t*>(t->data); }
 
 void Compute(ggml_tensor* dst, int thread, int n_thread, void* counters) {
-  const AttentionOpInputs inputs{dst->src[0], dst->src[1], dst->src[2],
-                                 dst->src[3], dst->src[4], dst->src[5], dst->src[6]};
+  const AttentionOpInputs inputs{dst->src[0], dst->src[1], dst->src[2], dst->src[3],
+                                 dst->src[4], dst->src[5], dst->src[6]};
   AttentionCall call;
   call.shape = AttentionOpShape(inputs);
   call.q = static_cast<const float*>(inputs.q->data);

@@ -35,9 +35,9 @@ void DeclareInputs(ggml_context* ctx, const GraphSources& sources, const GraphSp
     graph->occupied = Input(ctx, GGML_TYPE_I32, {sources.layout.n_kv_head, spec.n_seq});
     if (!spec.append) graph->ranks = Input(ctx, GGML_TYPE_I32, {spec.n_kv, spec.n_seq});
     if (sources.layout.attention_mass && spec.append) {  // written by operators, not from outside
-      graph->attention_mass = Input(ctx, GGML_TYPE_F32,
-                                    {spec.n_kv, sources.layout.n_kv_head, spec.n_seq,
-                                     sources.layout.n_layer});
+      graph->attention_mass =
+          Input(ctx, GGML_TYPE_F32,
+                {spec.n_kv, sources.layout.n_kv_head, spec.n_seq, sources.layout.n_layer});
       ggml_set_output(graph->attention_mass);
     }
   } else {

@@ -62,8 +62,7 @@ class H2o : public EvictionPolicy {
 }  // namespace
 
 MadePolicy MakeH2o(const PolicyOptions& options) {
-  return MadePolicy(
-      std::make_unique<H2o>(options.granularity.value_or(Granularity::kPerHead)));
+  return MadePolicy(std::make_unique<H2o>(options.granularity.value_or(Granularity::kPerHead)));
 }
 
 }  // namespace kvbound

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,65 @@ TEST(SessionTest, RowsOfAFeedAreTheLogitsOfEachToken) {
     ASSERT_TRUE(StepOne(*engine, *session, tokens[i]).ok());
     EXPECT_LT(LargestDifference(CopyLogits(*session), rows[i]), 1e-4) << i;
   }
+}
+
+// Keeps the last tokens and checks the attention that slots have got.
+class MassWatcher : public EvictionPolicy {
+ public:
+  explicit MassWatcher(std::vector<double>* sums) : sums_(sums) {}
+
+  PolicyInfo Info() const override {
+    PolicyInfo info;
+    info.name = "mass-watcher";
+    info.needs_attention_mass = true;
+    return info;
+  }
+  Status Score(const CacheView& view, ScoreTable& scores) override {
+    for (int32_t layer = 0; layer < view.n_layer(); ++layer) {
+      for (int32_t head = 0; head < view.n_kv_head(); ++head) {
+        const std::span<const float> mass = view.attention_mass(layer, head);
+        sums_->push_back(std::accumulate(mass.begin(), mass.end(), 0.0));
+      }
+    }
+    const std::span<const Position> positions = view.positions(0);
+    for (int32_t slot = 0; slot < view.n_slot(); ++slot) {
+      scores.Row(0)[slot] = static_cast<float>(positions[slot].value);
+    }
+    return Status::Ok();
+  }
+
+ private:
+  std::vector<double>* sums_;
+};
+
+// Each query gives 1 to the slots of each layer and head, in chunks and in single steps alike, also
+// where a pass computes no logits.
+TEST(SessionTest, SlotsGetAllAttentionOfAllQueries) {
+  std::vector<double> sums;
+  EngineOptions options = ExactEngine("window", 20, 8);
+  options.own_policy = [&] { return std::make_unique<MassWatcher>(&sums); };
+  const auto engine = MakeEngine(TheModel(), options);
+  const auto session = MakeSession(*engine);
+  ASSERT_TRUE(session->Feed(TestTokens(19)).ok());
+  for (Token token : TestTokens(5)) ASSERT_TRUE(StepOne(*engine, *session, token).ok());
+  const ModelInfo& hp = TheModel()->info();
+  ASSERT_EQ(sums.size(), size_t(hp.n_layer) * hp.n_kv_head) << "one cut, at 24";
+  for (double sum : sums) EXPECT_NEAR(sum, 24.0 * hp.n_head / hp.n_kv_head, 1e-3);
+}
+
+TEST(SessionTest, AttentionMassIsRefusedWhereItIsNotComputed) {
+  for (const AttentionPath path : {AttentionPath::kStock, AttentionPath::kFlash}) {
+    EngineOptions options = ExactEngine("h2o", 20, 8);
+    options.attention = path;
+    const Status status = Engine::Create(TheModel(), options).status();
+    EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+    ExpectRefused(status, {"h2o", "fused", std::string(AttentionPathName(path))});
+  }
+  const auto engine = MakeEngine(TheModel(), ExactEngine("window", 20, 8));
+  SessionOptions h2o;
+  h2o.policy.emplace().name = "h2o";
+  h2o.policy->granularity = Granularity::kShared;
+  ExpectRefused(engine->NewSession(h2o).status(), {"h2o", "attention mass", "window"});
 }
 
 // A budget that is no multiple of the chunk, in prompts, in rows and in decode.

@@ -84,6 +84,28 @@ void WriteLogBeta(KvStore& store, int32_t seq, int32_t t) {
   }
 }
 
+// What one pass adds to the attention mass of a slot: whole numbers, whose sums are exact.
+float Mass(int32_t head, Position position) {
+  return static_cast<float>(head * 1000 + position.value + 1);
+}
+
+void AddMass(KvStore& store, int32_t seq) {
+  const KvLayout& l = store.layout();
+  const int32_t heads_per_set = l.n_layer * l.n_kv_head / store.n_set(seq);
+  const size_t stride = l.n_slot() + 3;
+  for (int32_t layer = 0; layer < l.n_layer; ++layer) {
+    std::vector<float> values(l.n_kv_head * stride, std::nanf(""));
+    for (int32_t kv_head = 0; kv_head < l.n_kv_head; ++kv_head) {
+      const int32_t head = layer * l.n_kv_head + kv_head;
+      const auto positions = store.positions(seq, head / heads_per_set);
+      for (size_t slot = 0; slot < positions.size(); ++slot) {
+        values[kv_head * stride + slot] = Mass(head, positions[slot]);
+      }
+    }
+    store.AddAttentionMass(seq, layer, values, stride);
+  }
+}
+
 // Writes the rows of slots [n - t, n), as a forward pass does after Append.
 void WriteRows(const KvStore& store, int32_t seq, int32_t t) {
   const KvLayout& l = store.layout();
@@ -121,6 +143,8 @@ struct Model {
   struct Sequence {
     std::vector<std::map<Position, Token>> sets;
     Position next{0};
+    int32_t n_pass = 0;
+    std::vector<int32_t> first_pass;  // of each position
   };
   std::vector<Sequence> seqs;
 };
@@ -147,8 +171,12 @@ void ExpectEqual(const KvStore& store, const Model& model) {
       ASSERT_TRUE(store.ReadValues(seq, layer, kv_head, values).ok());
       const auto positions = store.positions(seq, head * n_set / n_head);
       const auto log_beta = store.log_beta(seq, layer, kv_head);
+      const auto mass = store.attention_mass(seq, layer, kv_head);
       for (int32_t slot = 0; slot < n; ++slot) {
         ASSERT_EQ(log_beta[slot], LogBeta(seq, head, positions[slot]));
+        const int32_t n_pass =
+            model.seqs[seq].n_pass - model.seqs[seq].first_pass[positions[slot].value];
+        ASSERT_EQ(mass[slot], static_cast<float>(n_pass) * Mass(head, positions[slot]));
         const auto expect_row = [&](Kind kind, ggml_type type, const std::vector<float>& rows) {
           const auto row = Row(kind, seq, head, positions[slot], l.head_dim);
           const auto decoded = Decode(type, Encode(type, row), l.head_dim);
@@ -233,7 +261,7 @@ TEST_P(StoreModelTest, RandomAppendsAndCutsMatchAMap) {
   layout.granularity = GetParam().granularity;
   layout.n_hidden = GetParam().n_hidden;
   layout.type_hidden = KvType::kF16;
-  layout.log_beta = true;
+  layout.log_beta = layout.attention_mass = true;
   const auto store = MakeStore(layout);
   Model model;
   model.seqs.resize(layout.n_seq);
@@ -255,6 +283,9 @@ TEST_P(StoreModelTest, RandomAppendsAndCutsMatchAMap) {
       sequence.next.value += t;
       WriteRows(*store, seq, t);
       WriteLogBeta(*store, seq, t);
+      sequence.first_pass.resize(sequence.next.value, sequence.n_pass);
+      AddMass(*store, seq);
+      ++sequence.n_pass;
     }
     if (store->n(seq) > layout.budget || step % 7 == 0) {
       const int32_t most = std::min(store->n(seq), layout.budget);
@@ -281,11 +312,13 @@ TEST(KvStoreTest, AllocatesThePlanToTheByte) {
         layout.n_seq = n_seq;
         layout.head_dim = head_dim;
         layout.log_beta = n_seq == 5;
+        layout.attention_mass = head_dim == 96;
         const auto store = MakeStore(layout);
         EXPECT_EQ(store->allocated_k_bytes(), layout.k_bytes());
         EXPECT_EQ(store->allocated_v_bytes(), layout.v_bytes());
         EXPECT_EQ(store->allocated_hidden_bytes(), layout.hidden_bytes());
         EXPECT_EQ(store->allocated_log_beta_bytes(), layout.log_beta_bytes());
+        EXPECT_EQ(store->allocated_attention_mass_bytes(), layout.attention_mass_bytes());
         EXPECT_EQ(store->allocated_host_bytes(), layout.host_bytes());
       }
     }

@@ -265,6 +265,38 @@ TEST(RandomTest, OldSurvivorsAreNotSafe) {
   }
 }
 
+// The last half of the budget, and of the others those with most attention.
+TEST(H2oTest, KeepsRecentTokensAndHeavyHitters) {
+  const int32_t budget = 8, n = 20;
+  for (const Granularity granularity :
+       {Granularity::kPerHead, Granularity::kPerLayer, Granularity::kShared}) {
+    PolicyOptions options = Named("h2o");
+    options.granularity = granularity;
+    const auto policy = MustMake(options);
+    FakeCache cache({.budget = budget, .chunk = n}, granularity);
+    // Before the cut: what each head's slots have got.
+    const int32_t n_head = cache.n_layer() * cache.n_kv_head();
+    std::vector<std::vector<float>> mass(cache.n_set(), std::vector<float>(n));
+    const auto of_position = [](int32_t head, int32_t position) {
+      return 1.0f + std::sin(2.3f * position + head);
+    };
+    for (int32_t head = 0; head < n_head; ++head) {
+      for (int32_t p = 0; p < n; ++p) {
+        mass[head * cache.n_set() / n_head][p] += of_position(head, p);
+      }
+    }
+    ASSERT_TRUE(cache.FeedUntil(n, *policy, Protect(*policy, kNothingProtected, budget)).ok());
+    for (int32_t set = 0; set < cache.n_set(); ++set) {
+      std::vector<int32_t> order = Range(0, n - budget / 2);
+      std::ranges::sort(order, std::greater(), [&](int32_t p) { return mass[set][p]; });
+      std::vector<int32_t> expected = Range(n - budget / 2, n);
+      expected.insert(expected.end(), order.begin(), order.begin() + budget / 2);
+      std::ranges::sort(expected);
+      EXPECT_EQ(cache.Kept(set), expected) << GranularityName(granularity) << " set " << set;
+    }
+  }
+}
+
 class CounterCausalTest : public ::testing::TestWithParam<const char*> {
  protected:
   Result<std::vector<int32_t>> Kept(const CounterCausalOptions& options, FakeScorer& scorer) {
