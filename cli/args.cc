@@ -77,7 +77,7 @@ void AddPolicyOptions(CLI::App* app, CacheArgs* args) {
                                                      {{"shared", Granularity::kShared},
                                                       {"per_layer", Granularity::kPerLayer},
                                                       {"per_head", Granularity::kPerHead}},
-                                                     "random, retention: what shares one choice");
+                                                     "h2o, random, retention: what shares one choice");
   AddInt(app, "--policy-seed", &args->policy_seed,
          {"a seed", 0, std::numeric_limits<int64_t>::max()}, "random: seed of its choices");
 }

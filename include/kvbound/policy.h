@@ -176,7 +176,7 @@ using PolicyFactory = std::function<std::unique_ptr<EvictionPolicy>()>;
 struct PolicyOptions {
   std::string name = "counter-causal-fast";
   std::optional<uint64_t> seed;                        // random (default 1)
-  std::optional<Granularity> granularity;              // random, retention (default per head)
+  std::optional<Granularity> granularity;              // h2o, random, retention (per head)
   std::optional<CounterCausalOptions> counter_causal;  // counter-causal, counter-causal-fast
   std::optional<RetentionOptions> retention;           // retention
 };
