@@ -73,11 +73,12 @@ void AddPolicyOptions(CLI::App* app, CacheArgs* args) {
   app->add_flag("--ffn", args->ffn, "counter-causal-fast: apply the last feed-forward block too");
   AddInt(app, "--min-gap", &args->min_gap, {"a number of tokens"},
          "counter-causal policies: a slot is predicted from tokens at least N + 1 later");
-  AddChoice<std::optional<Granularity>, Granularity>(app, "--granularity", &args->granularity,
-                                                     {{"shared", Granularity::kShared},
-                                                      {"per_layer", Granularity::kPerLayer},
-                                                      {"per_head", Granularity::kPerHead}},
-                                                     "h2o, random, retention: what shares one choice");
+  AddChoice<std::optional<Granularity>, Granularity>(
+      app, "--granularity", &args->granularity,
+      {{"shared", Granularity::kShared},
+       {"per_layer", Granularity::kPerLayer},
+       {"per_head", Granularity::kPerHead}},
+      "h2o, random, retention: what shares one choice");
   AddInt(app, "--policy-seed", &args->policy_seed,
          {"a seed", 0, std::numeric_limits<int64_t>::max()}, "random: seed of its choices");
 }
