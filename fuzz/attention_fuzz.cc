@@ -17,6 +17,7 @@ using kvbound::KvType;
 using kvbound::testing::AttentionCase;
 using kvbound::testing::AttentionCaseOptions;
 using kvbound::testing::AttentionOutputs;
+using kvbound::testing::AttentionTolerance;
 
 class Bytes {
  public:
