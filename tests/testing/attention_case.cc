@@ -246,7 +246,7 @@ AttentionOutputs AttentionCase::Oracle() const {
 AttentionTolerance ToleranceOf(const AttentionCaseOptions& options) {
   const double n_row = options.shape.n_row();
   const double logit = options.type_k == KvType::kQ8_0
-                           ? 5e-5 * std::max(1.0, double{options.size} * options.size)
+                           ? 2e-4 * std::max(1.0, double{options.size} * options.size)
                            : 1e-5;
   const double value = options.type_v == KvType::kQ8_0 ? 1e-3 : 1e-5;
   return {std::max(logit, value), logit, logit / 10 * n_row, logit * n_row};
