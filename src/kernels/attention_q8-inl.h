@@ -31,10 +31,10 @@ using VI = hn::Vec<Ints>;
 using VS = hn::Vec<Shorts>;
 
 constexpr float kGreatestShort = 32767.0f;
+constexpr size_t kMaxBlocks = kMaxHeadDim / kBlockElements;
 
 // Of all work, see Ahead; scales are read twice.
 constexpr size_t kQ8ScalesShare = 3, kQ8LogitsShare = 14, kQ8WeightsShare = 2, kQ8SumsShare = 7;
-constexpr size_t kMaxBlocks = kMaxHeadDim / kBlockElements;
 
 // sum[i] + a[2 i] b[2 i] + a[2 i + 1] b[2 i + 1]. kVnni: in one instruction.
 template <bool kVnni>
@@ -71,11 +71,24 @@ HWY_INLINE void StoreShorts(V x, V factor, int16_t* to) {
   hn::StoreU(hn::DemoteTo(d, hn::NearestInt(hn::Mul(x, factor))), d, to);
 }
 
-// Factors from floats whose greatest magnitude is `max` to 16 bits, and back.
-struct ShortFactors {
-  explicit ShortFactors(float max)
-      : to(max > 0 ? kGreatestShort / max : 0.0f), back(max / kGreatestShort) {}
-  float to, back;
+// Factors from floats to 16 bits, by the greatest magnitude of them, and back. A NaN among them
+// makes the second one NaN.
+class ShortFactors {
+ public:
+  HWY_INLINE ShortFactors() : max_(hn::Zero(Floats())), nan_(hn::Zero(Floats())) {}
+  HWY_INLINE void Add(V x) {
+    max_ = hn::Max(max_, hn::Abs(x));
+    nan_ = hn::MulAdd(x, hn::Zero(Floats()), nan_);  // Max may lose one
+  }
+  float To() const { return Max() > 0 ? kGreatestShort / Max() : 0.0f; }
+  float Back() const {
+    return Max() / kGreatestShort + hn::GetLane(hn::SumOfLanes(Floats(), nan_));
+  }
+
+ private:
+  float Max() const { return hn::GetLane(hn::MaxOfLanes(Floats(), max_)); }
+
+  V max_, nan_;
 };
 
 // Scales of the blocks of rows, [n_block, range]; zero up to whole vectors.
@@ -112,16 +125,12 @@ struct ShortQueries {
   void Round(const float* q, int32_t n_row, size_t dim) {
     const Floats d;
     for (int32_t r = 0; r < n_row; ++r, q += dim) {
-      V max = hn::Zero(d), nan = hn::Zero(d);
+      ShortFactors factors;
+      for (size_t i = 0; i < dim; i += hn::Lanes(d)) factors.Add(hn::LoadU(d, q + i));
+      back[r] = factors.Back();
+      const V to = hn::Set(d, factors.To());
       for (size_t i = 0; i < dim; i += hn::Lanes(d)) {
-        const V x = hn::LoadU(d, q + i);
-        max = hn::Max(max, hn::Abs(x));
-        nan = hn::MulAdd(x, hn::Zero(d), nan);  // Max may lose one
-      }
-      const ShortFactors factors(hn::GetLane(hn::MaxOfLanes(d, max)));
-      back[r] = factors.back + hn::GetLane(hn::SumOfLanes(d, nan));
-      for (size_t i = 0; i < dim; i += hn::Lanes(d)) {
-        StoreShorts(hn::LoadU(d, q + i), hn::Set(d, factors.to), of_row[r] + i);
+        StoreShorts(hn::LoadU(d, q + i), to, of_row[r] + i);
       }
     }
   }
@@ -179,8 +188,9 @@ void Q8Logits(const ShortQueries& q, int32_t first_row, size_t n_block, const Sl
   const size_t due = ahead.Due(4, kQ8LogitsShare);
   for (int32_t slot = 0; slot < n; slot += 4) {
     const std::byte* row[4];
-    for (int32_t s = 0; s < 4; ++s)
+    for (int32_t s = 0; s < 4; ++s) {
       row[s] = first + std::min(slot + s, n - 1) * keys.slot_bytes + 2;
+    }
     ahead.Fetch(due);
     V sum[kRows];
     for (int r = 0; r < kRows; ++r) sum[r] = hn::Zero(d);
@@ -220,17 +230,15 @@ struct ShortWeights {
     const int32_t lanes = hn::Lanes(d);
     const size_t due = ahead.Due(lanes, kQ8WeightsShare, n_block);
     for (size_t b = 0; b < n_block; ++b) {
-      V max = hn::Zero(d), nan = hn::Zero(d);
+      ShortFactors factors;
       for (int32_t slot = 0; slot < n; slot += lanes) {
-        const V x = hn::LoadU(d, scales.of_block[b] + slot);
-        max = hn::Max(max, hn::Abs(x));
-        nan = hn::MulAdd(x, hn::Zero(d), nan);  // Max may lose one
+        factors.Add(hn::LoadU(d, scales.of_block[b] + slot));
       }
-      const ShortFactors factors(hn::GetLane(hn::MaxOfLanes(d, max)));
-      back[b] = factors.back + hn::GetLane(hn::SumOfLanes(d, nan));
+      back[b] = factors.Back();
+      const V to = hn::Set(d, factors.To());
       for (int32_t slot = 0; slot < n; slot += lanes) {
         ahead.Fetch(due);
-        const V factor = hn::Mul(hn::LoadU(d, scales.of_block[b] + slot), hn::Set(d, factors.to));
+        const V factor = hn::Mul(hn::LoadU(d, scales.of_block[b] + slot), to);
         for (int32_t r = 0; r < n_row; ++r) {
           StoreShorts(hn::LoadU(d, weights + r * kFewRowsRange + slot), factor,
                       of_row[r][b] + slot);
@@ -303,8 +311,9 @@ void Q8AllBlocks(const ShortWeights& weights, int32_t first_row, size_t n_block,
   for (; b + kBlocks <= n_block; b += kBlocks) {
     Q8Sums<kVnni, kRows, kBlocks>(weights, first_row, b, rows, first, n, dim, ahead, values);
   }
-  if (b < n_block)
+  if (b < n_block) {
     Q8Sums<kVnni, kRows, 1>(weights, first_row, b, rows, first, n, dim, ahead, values);
+  }
 }
 
 void AllQ8Logits(const float* q, const AttentionTask& task, const SlotRows& k, size_t head_dim,
@@ -336,9 +345,8 @@ void AllQ8Sums(const float* weights, const AttentionTask& task, const SlotRows& 
 #else
 
 constexpr bool kQ8InIntegers = false;
-void AllQ8Logits(const float*, const AttentionTask&, const SlotRows&, size_t, const Ahead&,
-                 float*) {}
-void AllQ8Sums(const float*, const AttentionTask&, const SlotRows&, size_t, const Ahead&, float*) {}
+void AllQ8Logits(const float*, const AttentionTask&, const SlotRows&, size_t, Ahead&, float*) {}
+void AllQ8Sums(const float*, const AttentionTask&, const SlotRows&, size_t, Ahead&, float*) {}
 
 #endif
 
