@@ -10,6 +10,7 @@
 #include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
+#include "kernels/attention_few-inl.h"
 #include "kernels/attention_q8-inl.h"
 #include "kernels/attention_rows-inl.h"
 

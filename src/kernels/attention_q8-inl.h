@@ -1,7 +1,5 @@
-// Few queries over q8_0 rows, in integers: queries and weights are rounded to 16 bits, products of
-// pairs are added up exactly, and a block's scale is applied to sums. Bytes become floats at three
-// times the cost of short integers. Included by a file that foreach_target.h compiles once for
-// each.
+// Few queries over q8_0 rows, in integers (see short-inl.h). Included by a file that
+// foreach_target.h compiles once for each.
 #if defined(KVBOUND_KERNELS_ATTENTION_Q8_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KVBOUND_KERNELS_ATTENTION_Q8_INL_H_
 #undef KVBOUND_KERNELS_ATTENTION_Q8_INL_H_
@@ -16,157 +14,15 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/attention_rows-inl.h"
+#include "kernels/short-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kvbound {
 namespace HWY_NAMESPACE {
 
-// Where adding up products of neighbours is one instruction, or two.
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+#if KVBOUND_Q8_IN_INTEGERS
+
 constexpr bool kQ8InIntegers = true;
-
-using Shorts = hn::Repartition<int16_t, Floats>;
-using VI = hn::Vec<Ints>;
-using VS = hn::Vec<Shorts>;
-
-constexpr float kGreatestShort = 32767.0f;
-constexpr size_t kMaxBlocks = kMaxHeadDim / kBlockElements;
-
-// Of all work, see Ahead; scales are read twice.
-constexpr size_t kQ8ScalesShare = 3, kQ8LogitsShare = 14, kQ8WeightsShare = 2, kQ8SumsShare = 7;
-
-// sum[i] + a[2 i] b[2 i] + a[2 i + 1] b[2 i + 1]. kVnni: in one instruction.
-template <bool kVnni>
-HWY_INLINE VI AddPairs(VS a, VS b, VI sum) {
-#if HWY_TARGET == HWY_AVX3
-  // Highway has no target with this extension that all CPUs with it could run.
-  if constexpr (kVnni) {
-    asm("vpdpwssd %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
-    return sum;
-  }
-#endif
-  auto unused = hn::Zero(Ints());
-  return hn::ReorderWidenMulAccumulate(Ints(), a, b, sum, unused);
-}
-
-HWY_INLINE bool HasVnni() {
-#if HWY_TARGET == HWY_AVX3
-  static const bool has = __builtin_cpu_supports("avx512vnni");
-  return has;
-#else
-  return false;
-#endif
-}
-
-// Elements of a row as short integers.
-HWY_INLINE VS Bytes(const std::byte* at) {
-  const hn::Rebind<int8_t, Shorts> d8;
-  return hn::PromoteTo(Shorts(), hn::LoadU(d8, reinterpret_cast<const int8_t*>(at)));
-}
-
-// x * factor, rounded. Beyond 16 bits it saturates.
-HWY_INLINE void StoreShorts(V x, V factor, int16_t* to) {
-  const hn::Rebind<int16_t, Floats> d;
-  hn::StoreU(hn::DemoteTo(d, hn::NearestInt(hn::Mul(x, factor))), d, to);
-}
-
-// Factors from floats to 16 bits, by the greatest magnitude of them, and back. A NaN among them
-// makes the second one NaN.
-class ShortFactors {
- public:
-  HWY_INLINE ShortFactors() : max_(hn::Zero(Floats())), nan_(hn::Zero(Floats())) {}
-  HWY_INLINE void Add(V x) {
-    max_ = hn::Max(max_, hn::Abs(x));
-    nan_ = hn::MulAdd(x, hn::Zero(Floats()), nan_);  // Max may lose one
-  }
-  float To() const { return Max() > 0 ? kGreatestShort / Max() : 0.0f; }
-  float Back() const {
-    return Max() / kGreatestShort + hn::GetLane(hn::SumOfLanes(Floats(), nan_));
-  }
-
- private:
-  float Max() const { return hn::GetLane(hn::MaxOfLanes(Floats(), max_)); }
-
-  V max_, nan_;
-};
-
-// Scales of the blocks of rows, [n_block, range]; zero up to whole vectors.
-struct BlockScales {
-  void Read(const SlotRows& rows, const std::byte* first, int32_t n, size_t n_block, Ahead& ahead) {
-    const int32_t lanes = hn::Lanes(Floats());
-    const int32_t padded = (n + lanes - 1) / lanes * lanes;
-    HWY_ALIGN uint16_t halves[kFewRowsRange];
-    const size_t due = ahead.Due(8, kQ8ScalesShare, n_block);
-    for (size_t b = 0; b < n_block; ++b) {
-      const std::byte* at = first + b * kQ8Bytes;
-      int32_t slot = 0;
-      for (; slot + 8 <= n; slot += 8) {
-        ahead.Fetch(due);
-        for (int32_t s = 0; s < 8; ++s, at += rows.slot_bytes) {
-          std::memcpy(&halves[slot + s], at, sizeof(uint16_t));
-        }
-      }
-      for (; slot < n; ++slot, at += rows.slot_bytes) {
-        std::memcpy(&halves[slot], at, sizeof(uint16_t));
-      }
-      std::fill(halves + n, halves + padded, uint16_t{0});
-      for (int32_t slot = 0; slot < padded; slot += lanes) {
-        hn::StoreU(F16Row::At(reinterpret_cast<const std::byte*>(halves), slot), Floats(),
-                   of_block[b] + slot);
-      }
-    }
-  }
-  HWY_ALIGN float of_block[kMaxBlocks][kFewRowsRange];
-};
-
-// Queries [n_row, dim] in 16 bits.
-struct ShortQueries {
-  void Round(const float* q, int32_t n_row, size_t dim) {
-    const Floats d;
-    for (int32_t r = 0; r < n_row; ++r, q += dim) {
-      ShortFactors factors;
-      for (size_t i = 0; i < dim; i += hn::Lanes(d)) factors.Add(hn::LoadU(d, q + i));
-      back[r] = factors.Back();
-      const V to = hn::Set(d, factors.To());
-      for (size_t i = 0; i < dim; i += hn::Lanes(d)) {
-        StoreShorts(hn::LoadU(d, q + i), to, of_row[r] + i);
-      }
-    }
-  }
-  HWY_ALIGN int16_t of_row[kFewRows][kMaxHeadDim];
-  float back[kFewRows];
-};
-
-// The scales of a row's blocks as shares of the greatest of them: then all products of a row add up
-// before they are scaled.
-struct BlockShares {
-  void Take(const BlockScales& scales, int32_t n, size_t n_block) {
-    const Floats d;
-    for (int32_t slot = 0; slot < n; slot += hn::Lanes(d)) {
-      V max = hn::Zero(d), nan = hn::Zero(d);
-      for (size_t b = 0; b < n_block; ++b) {
-        const V x = hn::LoadU(d, scales.of_block[b] + slot);
-        max = hn::Max(max, hn::Abs(x));
-        nan = hn::MulAdd(x, hn::Zero(d), nan);  // Max may lose one
-      }
-      const V least = hn::Set(d, 1e-30f);  // a row of zeros
-      const V to = hn::Div(hn::Set(d, kGreatestShort), hn::Max(max, least));
-      hn::StoreU(hn::Add(hn::Mul(max, hn::Set(d, 1.0f / 256)), nan), d, scale + slot);
-      for (size_t b = 0; b < n_block; ++b) {
-        const auto share = hn::NearestInt(hn::Mul(hn::LoadU(d, scales.of_block[b] + slot), to));
-        const auto twice =
-            hn::Or(hn::ShiftLeft<16>(share), hn::And(share, hn::Set(Ints(), 0xFFFF)));
-        hn::StoreU(twice, Ints(), of_block[b] + slot);
-      }
-    }
-  }
-  HWY_INLINE VS Share(size_t b, int32_t slot) const {
-    return hn::BitCast(Shorts(), hn::Set(Ints(), of_block[b][slot]));
-  }
-  HWY_ALIGN int32_t of_block[kMaxBlocks][kFewRowsRange];  // 16 bits, twice
-  HWY_ALIGN float scale[kFewRowsRange];                   // of a row's sum
-};
 
 // Four logits of each of kRows rows from their products with integers.
 template <int kRows>
@@ -220,41 +76,6 @@ void Q8Logits(const ShortQueries& q, int32_t first_row, size_t n_block, const Sl
     StoreFour<kRows>(sum, q, first_row, logits + slot);
   }
 }
-
-// Weights times the scales of V's blocks in 16 bits. A weight is at most 1.
-struct ShortWeights {
-  // weights: [n_row, kFewRowsRange], zero from n up to whole vectors.
-  void Round(const float* weights, int32_t n_row, const BlockScales& scales, size_t n_block,
-             int32_t n, Ahead& ahead) {
-    const Floats d;
-    const int32_t lanes = hn::Lanes(d);
-    const size_t due = ahead.Due(lanes, kQ8WeightsShare, n_block);
-    for (size_t b = 0; b < n_block; ++b) {
-      ShortFactors factors;
-      for (int32_t slot = 0; slot < n; slot += lanes) {
-        factors.Add(hn::LoadU(d, scales.of_block[b] + slot));
-      }
-      back[b] = factors.Back();
-      const V to = hn::Set(d, factors.To());
-      for (int32_t slot = 0; slot < n; slot += lanes) {
-        ahead.Fetch(due);
-        const V factor = hn::Mul(hn::LoadU(d, scales.of_block[b] + slot), to);
-        for (int32_t r = 0; r < n_row; ++r) {
-          StoreShorts(hn::LoadU(d, weights + r * kFewRowsRange + slot), factor,
-                      of_row[r][b] + slot);
-        }
-      }
-    }
-  }
-  // Those of slots `slot` and the next as pairs.
-  HWY_INLINE VS Pair(int32_t r, size_t b, int32_t slot) const {
-    int32_t pair;
-    std::memcpy(&pair, of_row[r][b] + slot, sizeof(pair));
-    return hn::BitCast(Shorts(), hn::Set(Ints(), pair));
-  }
-  HWY_ALIGN int16_t of_row[kFewRows][kMaxBlocks][kFewRowsRange];
-  float back[kMaxBlocks];
-};
 
 // values[r, i] = sum of weights v[slot, i] for kRows rows from first_row on and kBlocks blocks from
 // `block` on.
