@@ -97,7 +97,7 @@ void AddCacheOptions(CLI::App* app, GatesEvalArgs* args) {
 
 void AddMeasureOptions(CLI::App* app, GatesEvalArgs* args) {
   AddRepeated(app, "--text", &args->texts, AsIs,
-              "Held-out texts; of Project Gutenberg's books the licence is left out", "FILE ...")
+              "Held-out texts; of Project Gutenberg's books the licence is left out", "FILE")
       ->expected(1, -1)
       ->allow_extra_args();
   AddInt(app, "--texts", &args->n_text, {"a number of texts", 0, 100000},

@@ -44,7 +44,8 @@ void AddFiles(CLI::App* app, TrainConfig* c) {
   AddParsed(app, "-m,--model", &c->model, AsIs, "The model's GGUF file", "FILE");
   AddRepeated(app, "--text", &c->texts, AsIs,
               "Text to train on: .txt, .jsonl or .json, or a folder of them (repeatable)", "PATH")
-      ->expected(1, -1);
+      ->expected(1, -1)
+      ->allow_extra_args();
   AddParsed(app, "-o,--output", &c->output, AsIs, "The gate file to write", "FILE");
   AddParsed(app, "--type", &c->type, ParseGateType, "How it stores matrices (default q8_0)",
             "f32|f16|q8_0");
@@ -135,7 +136,8 @@ void AddEvaluation(CLI::App* app, TrainConfig* c) {
               "Held-out text: gates are measured on it under real eviction, the best are kept "
               "(repeatable)",
               "FILE")
-      ->expected(1, -1);
+      ->expected(1, -1)
+      ->allow_extra_args();
   AddInt(app, "--eval-every", &c->eval_every, {"a number of steps", 1, kMost},
          "Steps between two measurements (default 100)");
   AddInt(app, "--eval-texts", &c->n_eval_text, {"a number of texts", 1, 4096},

@@ -1,5 +1,5 @@
-// What the kernels for few queries share: sums over lanes, fetching ahead, rows in groups. Included by
-// files that foreach_target.h compiles once for each.
+// What the kernels for few queries share: sums over lanes, fetching ahead, rows in groups. Included
+// by files that foreach_target.h compiles once for each.
 #if defined(KVBOUND_KERNELS_ATTENTION_FEW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KVBOUND_KERNELS_ATTENTION_FEW_INL_H_
 #undef KVBOUND_KERNELS_ATTENTION_FEW_INL_H_

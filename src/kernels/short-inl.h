@@ -1,6 +1,6 @@
-// Numbers in 16 bits for products with q8_0 rows: queries and weights are rounded, products of pairs
-// are added up exactly, and a block's scale is applied to sums. Bytes become floats at three times the
-// cost of short integers. Included by files that foreach_target.h compiles once for each.
+// Numbers in 16 bits for products with q8_0 rows: queries and weights are rounded, products of
+// pairs are added up exactly, and a block's scale is applied to sums. Bytes become floats at three
+// times the cost of short integers. Included by files that foreach_target.h compiles once for each.
 #if defined(KVBOUND_KERNELS_SHORT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KVBOUND_KERNELS_SHORT_INL_H_
 #undef KVBOUND_KERNELS_SHORT_INL_H_
