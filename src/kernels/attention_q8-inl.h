@@ -42,36 +42,6 @@ struct ShortQueries {
   float back[kFewRows];
 };
 
-// The scales of a row's blocks as shares of the greatest of them: then all products of a row add up
-// before they are scaled.
-struct BlockShares {
-  void Take(const BlockScales& scales, int32_t n, size_t n_block) {
-    const Floats d;
-    for (int32_t slot = 0; slot < n; slot += hn::Lanes(d)) {
-      V max = hn::Zero(d), nan = hn::Zero(d);
-      for (size_t b = 0; b < n_block; ++b) {
-        const V x = hn::LoadU(d, scales.of_block[b] + slot);
-        max = hn::Max(max, hn::Abs(x));
-        nan = hn::MulAdd(x, hn::Zero(d), nan);  // Max may lose one
-      }
-      const V least = hn::Set(d, 1e-30f);  // a row of zeros
-      const V to = hn::Div(hn::Set(d, kGreatestShort), hn::Max(max, least));
-      hn::StoreU(hn::Add(hn::Mul(max, hn::Set(d, 1.0f / 256)), nan), d, scale + slot);
-      for (size_t b = 0; b < n_block; ++b) {
-        const auto share = hn::NearestInt(hn::Mul(hn::LoadU(d, scales.of_block[b] + slot), to));
-        const auto twice =
-            hn::Or(hn::ShiftLeft<16>(share), hn::And(share, hn::Set(Ints(), 0xFFFF)));
-        hn::StoreU(twice, Ints(), of_block[b] + slot);
-      }
-    }
-  }
-  HWY_INLINE VS Share(size_t b, int32_t slot) const {
-    return hn::BitCast(Shorts(), hn::Set(Ints(), of_block[b][slot]));
-  }
-  HWY_ALIGN int32_t of_block[kMaxBlocks][kFewRowsRange];  // 16 bits, twice
-  HWY_ALIGN float scale[kFewRowsRange];                   // of a row's sum
-};
-
 // Four logits of each of kRows rows from their products with integers.
 template <int kRows>
 HWY_INLINE void StoreFour(const V (&sum)[kRows], const ShortQueries& q, int32_t first_row,
