@@ -7,7 +7,6 @@
 #define KVBOUND_KERNELS_ATTENTION_FEW_INL_H_
 #endif
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstddef>
@@ -54,8 +53,8 @@ class Ahead {
         next_end_(k + n_slot * k_bytes),
         slot_bytes_(v_bytes + k_bytes) {}
 
-  // What a step on n slots is to ask for, one of `parts` such that take `share` / kShares of all
-  // work together.
+  // What a step on n slots asks for if this kind of step takes share / kShares of all time; of
+  // `parts` passes over the same slots each asks for its part.
   HWY_INLINE size_t Due(size_t n, size_t share, size_t parts = 1) const {
     return n * share * slot_bytes_ / parts;
   }

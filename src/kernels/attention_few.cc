@@ -21,20 +21,24 @@ namespace HWY_NAMESPACE {
 // Of all work, see Ahead.
 constexpr size_t kLogitsShare = 17, kSoftmaxShare = 3, kSumsShare = 12;
 
-// Rows that the kernels for few queries can read: as they are, or turned into floats.
+// n_row rows of n elements that the kernels for few queries can read: as they are, or turned into
+// floats.
 struct ReadableRows {
+  ReadableRows(const SlotRows& rows, const std::byte* first, size_t n_row, size_t n)
+      : type(rows.type), data(first), stride(rows.slot_bytes) {
+    const bool blocks = rows.type == KvType::kQ8_0 || rows.type == KvType::kQ4_0;
+    if (n % hn::Lanes(Floats()) == 0 && !blocks) return;
+    RowsToFloats(rows, first, n_row, n, PaddedDim(n), floats);
+    type = KvType::kF32;
+    data = reinterpret_cast<const std::byte*>(floats);
+    stride = PaddedDim(n) * sizeof(float);
+  }
+
   KvType type;
   const std::byte* data;
   size_t stride;  // bytes
+  HWY_ALIGN float floats[kFewRowsRange * kMaxHeadDim];
 };
-
-HWY_INLINE ReadableRows Readable(const SlotRows& rows, const std::byte* first, size_t n_row,
-                                 size_t n, size_t stride, float* buffer) {
-  const bool blocks = rows.type == KvType::kQ8_0 || rows.type == KvType::kQ4_0;
-  if (n % hn::Lanes(Floats()) == 0 && !blocks) return {rows.type, first, rows.slot_bytes};
-  RowsToFloats(rows, first, n_row, n, stride, buffer);
-  return {KvType::kF32, reinterpret_cast<const std::byte*>(buffer), stride * sizeof(float)};
-}
 
 // logits[r, slot] of kRows queries q [kRows, dim] with n keys; rows of kFewRowsRange.
 template <class Row, int kRows>
@@ -134,9 +138,8 @@ HWY_INLINE void ForRows(KvType type, int32_t n_row, const Body& body) {
 // Logits of all rows of a task; q [n_row, padded dim].
 void AllLogits(const float* q, const AttentionTask& task, const SlotRows& k, size_t head_dim,
                Ahead& ahead, float* logits) {
-  HWY_ALIGN float buffer[kFewRowsRange * kMaxHeadDim];
   const size_t dim = PaddedDim(head_dim);
-  const ReadableRows keys = Readable(k, task.k, task.n_slot, head_dim, dim, buffer);
+  const ReadableRows keys(k, task.k, task.n_slot, head_dim);
   ForRows(keys.type, task.n_row, [&]<class Row, int kRows>(int32_t r) {
     Logits<Row, kRows>(q + r * dim, dim, keys, task.n_slot, ahead, logits + r * kFewRowsRange);
   });
@@ -145,9 +148,8 @@ void AllLogits(const float* q, const AttentionTask& task, const SlotRows& k, siz
 // Sums of V of all rows of a task, [n_row, padded dim].
 void AllSums(const float* weights, const AttentionTask& task, const SlotRows& v, size_t head_dim,
              Ahead& ahead, float* values) {
-  HWY_ALIGN float buffer[kFewRowsRange * kMaxHeadDim];
   const size_t dim = PaddedDim(head_dim);
-  const ReadableRows rows = Readable(v, task.v, task.n_slot, head_dim, dim, buffer);
+  const ReadableRows rows(v, task.v, task.n_slot, head_dim);
   ForRows(rows.type, task.n_row, [&]<class Row, int kRows>(int32_t r) {
     WeightedSums<Row, kRows>(weights + r * kFewRowsRange, rows, task.n_slot, dim, ahead,
                              values + r * dim);

@@ -111,9 +111,9 @@ struct BlockScales {
         std::memcpy(&halves[slot], at, sizeof(uint16_t));
       }
       std::fill(halves + n, halves + padded, uint16_t{0});
-      for (int32_t slot = 0; slot < padded; slot += lanes) {
-        hn::StoreU(F16Row::At(reinterpret_cast<const std::byte*>(halves), slot), Floats(),
-                   of_block[b] + slot);
+      for (int32_t i = 0; i < padded; i += lanes) {
+        hn::StoreU(F16Row::At(reinterpret_cast<const std::byte*>(halves), i), Floats(),
+                   of_block[b] + i);
       }
     }
   }

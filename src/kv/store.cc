@@ -382,15 +382,14 @@ uint64_t KvStore::allocated_k_bytes() const { return BufferBytes(k_buffer_.get()
 uint64_t KvStore::allocated_v_bytes() const { return BufferBytes(v_buffer_.get()); }
 uint64_t KvStore::allocated_hidden_bytes() const { return BufferBytes(hidden_buffer_.get()); }
 
-uint64_t KvStore::allocated_log_beta_bytes() const {
-  uint64_t bytes = 0;
-  for (const Sequence& s : seqs_) bytes += Bytes(s.log_beta);
-  return bytes;
+uint64_t KvStore::allocated_log_beta_bytes() const { return ColumnBytes(&Sequence::log_beta); }
+uint64_t KvStore::allocated_attention_mass_bytes() const {
+  return ColumnBytes(&Sequence::attention_mass);
 }
 
-uint64_t KvStore::allocated_attention_mass_bytes() const {
+uint64_t KvStore::ColumnBytes(std::vector<float> Sequence::*column) const {
   uint64_t bytes = 0;
-  for (const Sequence& s : seqs_) bytes += Bytes(s.attention_mass);
+  for (const Sequence& s : seqs_) bytes += Bytes(s.*column);
   return bytes;
 }
 

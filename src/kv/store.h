@@ -129,6 +129,7 @@ class KvStore {
 
   // Whether every set of `keep` keeps the same number; that number goes to `kept`.
   Status CheckKeep(int32_t seq, std::span<const uint8_t> keep, int32_t* kept) const;
+  uint64_t ColumnBytes(std::vector<float> Sequence::*column) const;
   std::span<const float> Column(const std::vector<float>& column, int32_t seq, int32_t layer,
                                 int32_t kv_head) const;
   void ApplyMoves(int32_t seq, int32_t set, std::span<const SlotMove> moves);

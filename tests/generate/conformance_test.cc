@@ -36,7 +36,7 @@ constexpr KvType kTypes[] = {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::
 constexpr int32_t kChunks[] = {1, 3, 8, 32};
 
 bool TakesGranularity(const std::string& policy) {
-  return policy == "random" || policy == "retention";
+  return policy == "random" || policy == "retention" || policy == "h2o";
 }
 
 // Every policy, at every granularity if it can choose.

@@ -277,12 +277,9 @@ TEST(H2oTest, KeepsRecentTokensAndHeavyHitters) {
     // Before the cut: what each head's slots have got.
     const int32_t n_head = cache.n_layer() * cache.n_kv_head();
     std::vector<std::vector<float>> mass(cache.n_set(), std::vector<float>(n));
-    const auto of_position = [](int32_t head, int32_t position) {
-      return 1.0f + std::sin(2.3f * position + head);
-    };
     for (int32_t head = 0; head < n_head; ++head) {
       for (int32_t p = 0; p < n; ++p) {
-        mass[head * cache.n_set() / n_head][p] += of_position(head, p);
+        mass[head * cache.n_set() / n_head][p] += FakeCache::AttentionMass(head, {p});
       }
     }
     ASSERT_TRUE(cache.FeedUntil(n, *policy, Protect(*policy, kNothingProtected, budget)).ok());

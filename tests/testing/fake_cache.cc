@@ -52,26 +52,31 @@ Status FakeCache::FeedUntil(int64_t n, EvictionPolicy& policy, const ProtectedSp
   return Status::Ok();
 }
 
-std::span<const float> FakeCache::log_beta(int32_t layer, int32_t kv_head) const {
+float FakeCache::LogBeta(int32_t head, Position position) {
+  return -0.35f + 0.25f * std::sin(1.7f * position.value + head);
+}
+
+float FakeCache::AttentionMass(int32_t head, Position position) {
+  return 1.0f + std::sin(2.3f * position.value + head);
+}
+
+std::span<const float> FakeCache::Column(int32_t layer, int32_t kv_head,
+                                         float (*value)(int32_t, Position),
+                                         std::vector<float>& out) const {
   const int32_t head = layer * shape_.n_kv_head + kv_head;
-  const std::span<const Position> row =
-      positions(head * n_set() / (shape_.n_layer * shape_.n_kv_head));
-  log_beta_.clear();
-  for (const Position position : row) {
-    log_beta_.push_back(-0.35f + 0.25f * std::sin(1.7f * position.value + head));
+  out.clear();
+  for (const Position position : positions(head * n_set() / (shape_.n_layer * shape_.n_kv_head))) {
+    out.push_back(value(head, position));
   }
-  return log_beta_;
+  return out;
+}
+
+std::span<const float> FakeCache::log_beta(int32_t layer, int32_t kv_head) const {
+  return Column(layer, kv_head, LogBeta, log_beta_);
 }
 
 std::span<const float> FakeCache::attention_mass(int32_t layer, int32_t kv_head) const {
-  const int32_t head = layer * shape_.n_kv_head + kv_head;
-  const std::span<const Position> row =
-      positions(head * n_set() / (shape_.n_layer * shape_.n_kv_head));
-  attention_mass_.clear();
-  for (const Position position : row) {
-    attention_mass_.push_back(1.0f + std::sin(2.3f * position.value + head));
-  }
-  return attention_mass_;
+  return Column(layer, kv_head, AttentionMass, attention_mass_);
 }
 
 std::vector<int32_t> FakeCache::Kept(int32_t set) const {

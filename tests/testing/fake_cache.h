@@ -75,9 +75,11 @@ class FakeCache : public CacheView {
   int64_t tokens_seen() const override { return tokens_seen_; }
   std::span<const Position> positions(int32_t set) const override { return sets_[set].positions; }
   std::span<const Token> tokens(int32_t set) const override { return sets_[set].tokens; }
-  // Between -0.6 and -0.1, a function of layer, head and position.
+  // Between -0.6 and -0.1, a function of head (layer * n_kv_head + kv_head) and position.
+  static float LogBeta(int32_t head, Position position);
   std::span<const float> log_beta(int32_t layer, int32_t kv_head) const override;
   // Between 0 and 2, likewise.
+  static float AttentionMass(int32_t head, Position position);
   std::span<const float> attention_mass(int32_t layer, int32_t kv_head) const override;
   Status ReadKeys(int32_t layer, int32_t kv_head, std::span<float> out) const override;
   SlotScorer* scorer() const override { return scorer_; }
@@ -88,6 +90,8 @@ class FakeCache : public CacheView {
     std::vector<Token> tokens;
   };
 
+  std::span<const float> Column(int32_t layer, int32_t kv_head, float (*value)(int32_t, Position),
+                                std::vector<float>& out) const;
   Status Cut(EvictionPolicy& policy, const ProtectedSpans& protection);
 
   const Shape shape_;
