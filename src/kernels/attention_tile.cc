@@ -7,10 +7,10 @@
 #define HWY_TARGET_INCLUDE "kernels/attention_tile.cc"
 #include <hwy/foreach_target.h>
 // After it:
-#include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
 #include "kernels/attention_rows-inl.h"
+#include "kernels/exp-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kvbound {
@@ -132,12 +132,12 @@ void SoftmaxOfTile(int32_t n, int32_t n_vec, int32_t head_dim, Tile* tile) {
     V sum = hn::Zero(d), nan = hn::Zero(d);
     for (int32_t i = 0; i < n; ++i) {
       const V x = hn::Load(d, column + i * kTileRows);
-      const V weight = hn::Exp(d, hn::Sub(x, max));
+      const V weight = ExpUpToZero(hn::Sub(x, max));
       nan = hn::MulAdd(x, hn::Zero(d), nan);
       sum = hn::Add(sum, weight);
       hn::Store(weight, d, column + i * kTileRows);
     }
-    const V scale = hn::Exp(d, hn::Sub(old_max, max));
+    const V scale = ExpUpToZero(hn::Sub(old_max, max));
     const V old_sum = hn::Load(d, tile->sum + v * lanes);
     hn::Store(hn::MulAdd(old_sum, scale, hn::Add(sum, nan)), d, tile->sum + v * lanes);
     hn::Store(max, d, tile->max + v * lanes);
