@@ -43,62 +43,95 @@ struct Split {
   size_t head_floats;  // the units of a KV head, then |v| of its slots
 };
 
+// Where a task lies. Past the last one, `head` is the number of heads.
+struct Place {
+  int32_t head = 0;  // of all sequences
+  int32_t tile = 0;
+  int32_t range = 0;
+};
+
+// The tasks of one thread, which it draws from those that no thread has yet.
+class Tasks {
+ public:
+  Tasks(const AttentionCall& call, const Split& split, int n_thread)
+      : call_(call), split_(split), n_thread_(n_thread) {
+    for (int32_t head = 0; head < split.n_head_unit; ++head) n_task_ += OfHead(head);
+  }
+
+  int32_t Ranges(int32_t head) const {
+    return std::max(1, CeilDiv(call_.n_slot[head], split_.range));
+  }
+
+  // Each lies behind the one before. Not to be called after the last.
+  Place Next() {
+    if (next_ == end_) Draw();
+    const int32_t task = next_++;
+    while (head_ < split_.n_head_unit && task >= head_first_ + OfHead(head_)) {
+      head_first_ += OfHead(head_++);
+    }
+    if (head_ == split_.n_head_unit) return {head_};
+    const int32_t n_range = Ranges(head_), in_head = task - head_first_;
+    return {head_, in_head / n_range, in_head % n_range};
+  }
+
+ private:
+  int32_t OfHead(int32_t head) const { return split_.n_tile * Ranges(head); }
+
+  // A part of what is left, so that a thread reads on in memory, down to one task, so that all
+  // threads end together however fast each is. Tiles one by one: later ones see more. The last
+  // thread that finds nothing left sets the counter back.
+  void Draw() {
+    std::atomic<int32_t>& drawn = call_.counters[0];
+    int32_t n;
+    next_ = drawn.load(std::memory_order_relaxed);
+    do {
+      if (next_ >= n_task_) {
+        next_ = n_task_;
+        const int32_t n_done = drawn.fetch_add(1, std::memory_order_relaxed) - n_task_ + 1;
+        if (n_done == n_thread_) drawn.store(0, std::memory_order_relaxed);
+        return;
+      }
+      n = split_.tiled ? 1 : std::max(1, (n_task_ - next_) / (2 * n_thread_));
+    } while (!drawn.compare_exchange_weak(next_, next_ + n, std::memory_order_relaxed));
+    end_ = next_ + n;
+  }
+
+  const AttentionCall& call_;
+  const Split& split_;
+  const int n_thread_;
+  int32_t n_task_ = 0;                 // of the call
+  int32_t next_ = 0, end_ = 0;         // drawn and not begun
+  int32_t head_ = 0, head_first_ = 0;  // of the last task, and the first task of that head
+};
+
 // One call, seen from one thread.
 class Work {
  public:
-  Work(const AttentionCall& call, int thread, int n_thread)
+  Work(const AttentionCall& call, int n_thread)
       : call_(call),
         shape_(call.shape),
         split_(call.shape),
         wants_mass_(call.mass != nullptr || call.value_mass != nullptr),
-        thread_(thread),
-        n_thread_(n_thread) {}
+        tasks_(call, split_, n_thread) {}
 
   void Run() {
-    Deal();
-    int64_t at = 0;
-    for (int32_t seq = 0; seq < shape_.n_seq; ++seq) {
-      for (int32_t head = 0; head < shape_.n_kv_head; ++head) {
-        EnterHead(seq, head);
-        for (int32_t tile = 0; tile < split_.n_tile; ++tile) {
-          bool entered = false;
-          for (int32_t range = 0; range < n_range_; ++range, ++at) {
-            if (!IsOwn(at)) continue;
-            if (!entered) EnterTile(tile);
-            entered = true;
-            RunTask(range);
-          }
-        }
-      }
+    Place at = tasks_.Next();
+    while (at.head < split_.n_head_unit) {
+      const Place next = tasks_.Next();
+      if (at.head != head_) EnterHead(at.head);
+      if (at.tile != tile_) EnterTile(at.tile);
+      RunTask(at.range, next);
+      at = next;
     }
   }
 
  private:
-  // Tiles are dealt out in turn, since later ones see more; of few rows each thread takes ranges
-  // that follow each other in memory.
-  void Deal() {
-    if (split_.tiled) return;
-    int64_t n_task = 0;
-    for (int32_t unit = 0; unit < split_.n_head_unit; ++unit) {
-      n_task += split_.n_tile * Ranges(call_.n_slot[unit]);
-    }
-    first_task_ = n_task * thread_ / n_thread_;
-    end_task_ = n_task * (thread_ + 1) / n_thread_;
-  }
-  bool IsOwn(int64_t task) const {
-    if (split_.tiled) return task % n_thread_ == thread_;
-    return task >= first_task_ && task < end_task_;
-  }
-  int32_t Ranges(int32_t n_slot) const { return std::max(1, CeilDiv(n_slot, split_.range)); }
-
-  void EnterHead(int32_t seq, int32_t head) {
-    seq_ = seq;
+  void EnterHead(int32_t head) {
     head_ = head;
-    const int64_t number = HeadNumber();
-    n_slot_ = call_.n_slot[number];
-    first_slot_ = call_.first_slot == nullptr ? 0 : call_.first_slot[number];
-    n_range_ = Ranges(n_slot_);
-    head_area_ = call_.workspace + number * split_.head_floats;
+    tile_ = -1;
+    n_slot_ = call_.n_slot[head];
+    n_range_ = tasks_.Ranges(head);
+    head_area_ = call_.workspace + head * split_.head_floats;
   }
 
   // Fills what the tasks of a tile share.
@@ -110,17 +143,21 @@ class Work {
     n_row_ = std::min(even, shape_.n_row() - first_row_);
     for (int32_t r = 0; r < n_row_; ++r) {
       const int32_t token = (first_row_ + r) / shape_.n_group();
-      const Visible& visible = call_.visible[seq_ * shape_.n_tok + token];
+      const Visible& visible = call_.visible[Seq(head_) * shape_.n_tok + token];
       rows_[r] = Row(first_row_ + r) * shape_.head_dim;
       begin_[r] = visible.begin;
       end_[r] = n_slot_ - visible.behind;
     }
+    if (!split_.tiled) PrepareFewRows(call_, rows_.data(), n_row_, &few_queries_);
   }
+
+  int32_t Seq(int32_t head) const { return head / shape_.n_kv_head; }
 
   // The number of a query row of this head among all queries.
   int64_t Row(int32_t row) const {
-    const int64_t token = int64_t{seq_} * shape_.n_tok + row / shape_.n_group();
-    return token * shape_.n_head + head_ * shape_.n_group() + row % shape_.n_group();
+    const int64_t token = int64_t{Seq(head_)} * shape_.n_tok + row / shape_.n_group();
+    return token * shape_.n_head + head_ % shape_.n_kv_head * shape_.n_group() +
+           row % shape_.n_group();
   }
 
   AttentionPart Part(int32_t range) const {
@@ -132,30 +169,36 @@ class Work {
   float* UnitMass(int32_t tile) const { return UnitArea(tile) + split_.unit_mass_at; }
   float* ValueLength() const { return head_area_ + split_.n_tile * split_.unit_floats; }
 
-  const std::byte* SlotData(const SlotRows& rows, int32_t slot) const {
-    return rows.data + seq_ * rows.seq_bytes + head_ * rows.head_bytes +
-           (first_slot_ + slot) * rows.slot_bytes;
+  const std::byte* SlotData(const SlotRows& rows, int32_t head, int32_t slot) const {
+    if (call_.first_slot != nullptr) slot += call_.first_slot[head];
+    return rows.data + Seq(head) * rows.seq_bytes + head % shape_.n_kv_head * rows.head_bytes +
+           slot * rows.slot_bytes;
   }
 
-  void RunTask(int32_t range) {
+  void RunTask(int32_t range, const Place& next) {
     const int32_t first = range * split_.range;
     AttentionTask task;
     task.q = call_.q;
     task.rows = rows_.data();
+    task.queries = &few_queries_;
     task.n_row = n_row_;
     task.begin = begin_.data();
     task.end = end_.data();
-    task.k = SlotData(call_.k, first);
-    task.v = SlotData(call_.v, first);
+    task.k = SlotData(call_.k, head_, first);
+    task.v = SlotData(call_.v, head_, first);
+    if (next.head < split_.n_head_unit) {
+      task.next_k = SlotData(call_.k, next.head, next.range * split_.range);
+    }
     task.first = first;
     task.n_slot = std::min(split_.range, n_slot_ - first);
-    task.ranks =
-        call_.ranks == nullptr ? nullptr : call_.ranks + int64_t{seq_} * shape_.max_slots + first;
+    task.ranks = call_.ranks == nullptr
+                     ? nullptr
+                     : call_.ranks + int64_t{Seq(head_)} * shape_.max_slots + first;
     task.value_length = call_.value_mass != nullptr && tile_ == 0 ? ValueLength() + first : nullptr;
     task.part = Part(range);
     if (!wants_mass_) task.part.weights = nullptr;
     (split_.tiled ? AttendTile : AttendFewRows)(call_, task);
-    if (IsLast(UnitNumber(), n_range_)) FinishUnit();
+    if (IsLast(1 + int64_t{head_} * split_.n_tile + tile_, n_range_)) FinishUnit();
   }
 
   // Whether this is the last of n arrivals at a counter, which then is zero again.
@@ -165,15 +208,13 @@ class Work {
     call_.counters[counter].store(0, std::memory_order_relaxed);
     return true;
   }
-  int64_t HeadNumber() const { return int64_t{seq_} * shape_.n_kv_head + head_; }
-  int64_t UnitNumber() const { return HeadNumber() * split_.n_tile + tile_; }
 
   void FinishUnit() {
     std::array<float, kTileRows> lse;
     for (int32_t r = 0; r < n_row_; ++r) lse[r] = FinishRow(r);
     if (!wants_mass_) return;
     SumMass(lse);
-    if (IsLast(int64_t{split_.n_head_unit} * split_.n_tile + HeadNumber(), split_.n_tile)) {
+    if (IsLast(1 + int64_t{split_.n_head_unit} * split_.n_tile + head_, split_.n_tile)) {
       FinishMass();
     }
   }
@@ -239,7 +280,7 @@ class Work {
   static float Factor(float max, float lse) { return max == kNoLogit ? 0.0f : std::exp(max - lse); }
 
   void FinishMass() const {
-    const int64_t at = HeadNumber() * shape_.max_slots;
+    const int64_t at = int64_t{head_} * shape_.max_slots;
     for (int32_t i = 0; i < n_slot_; ++i) {
       float mass = 0.0f;
       for (int32_t tile = 0; tile < split_.n_tile; ++tile) mass += UnitMass(tile)[i];
@@ -252,16 +293,15 @@ class Work {
   const AttentionShape& shape_;
   const Split split_;
   const bool wants_mass_;
-  const int thread_, n_thread_;
-  int64_t first_task_ = 0, end_task_ = 0;  // this thread's, of few rows
+  Tasks tasks_;
 
-  int32_t seq_ = 0, head_ = 0, tile_ = 0;
-  int32_t n_slot_ = 0, first_slot_ = 0;
-  int32_t n_range_ = 0;
+  int32_t head_ = -1, tile_ = -1;
+  int32_t n_slot_ = 0, n_range_ = 0;
   int32_t first_row_ = 0, n_row_ = 0;
   float* head_area_ = nullptr;
   std::array<int64_t, kTileRows> rows_;
   std::array<int32_t, kTileRows> begin_, end_;
+  FewQueries few_queries_;
 };
 
 }  // namespace
@@ -273,11 +313,9 @@ size_t AttentionWorkspace(const AttentionShape& shape) {
 
 size_t AttentionCounters(const AttentionShape& shape) {
   const Split split(shape);
-  return split.n_head_unit * (split.n_tile + (shape.mass ? 1 : 0));
+  return 1 + split.n_head_unit * (split.n_tile + (shape.mass ? 1 : 0));
 }
 
-void Attend(const AttentionCall& call, int thread, int n_thread) {
-  Work(call, thread, n_thread).Run();
-}
+void Attend(const AttentionCall& call, int n_thread) { Work(call, n_thread).Run(); }
 
 }  // namespace kvbound

@@ -70,11 +70,11 @@ struct AttentionCall {
 size_t AttentionWorkspace(const AttentionShape& shape);
 size_t AttentionCounters(const AttentionShape& shape);
 
-// The share of thread `thread` of `n_thread`, which all call it with the same arguments at about
-// the same time; all must have returned before the outputs are read. The work is cut by shape and
-// slots alone, so results do not depend on n_thread. A NaN in q, or in a K or V row that is seen,
-// makes the outputs of the queries NaN.
-void Attend(const AttentionCall& call, int thread, int n_thread);
+// To be called by `n_thread` threads, once each, with the same arguments at about the same time;
+// all must have returned before the outputs are read. The work is cut by shape and slots alone and
+// each thread takes what is left, so results do not depend on n_thread. A NaN in q, or in a K or V
+// row that is seen, makes the outputs of the queries NaN.
+void Attend(const AttentionCall& call, int n_thread);
 
 // The instruction set that Attend uses on this machine, "AVX3" and the like.
 const char* AttentionTarget();

@@ -46,12 +46,13 @@ HWY_INLINE auto SumOf128BitBlocks(D d, Vec x) {
 // that it needs, so that memory is never idle. Past the end of memory it does no harm.
 class Ahead {
  public:
-  Ahead(const std::byte* v, size_t v_bytes, const std::byte* k, size_t k_bytes, size_t n_slot)
+  // v, next_k: their bytes at a task of n_slot slots. Without a next K it asks for V again.
+  Ahead(const std::byte* v, size_t v_bytes, const std::byte* next_k, size_t k_bytes, size_t n_slot)
       : at_(v),
-        end_(v + n_slot * v_bytes),
-        next_(k),
-        next_end_(k + n_slot * k_bytes),
-        slot_bytes_(v_bytes + k_bytes) {}
+        end_(v + v_bytes),
+        next_(next_k == nullptr ? v : next_k),
+        next_end_(next_ + (next_k == nullptr ? v_bytes : k_bytes)),
+        slot_bytes_((v_bytes + k_bytes) / n_slot) {}
 
   // What a step on n slots asks for if this kind of step takes share / kShares of all time; of
   // `parts` passes over the same slots each asks for its part.
@@ -81,6 +82,9 @@ class Ahead {
   size_t slot_bytes_;
   size_t due_ = 0;  // bytes times kShares
 };
+
+// Slots between requests while values are added up: each costs about as much as a slot's work.
+constexpr int32_t kSumsStep = 4;
 
 // Calls body.operator()<kRows>(first_row) for all rows in groups of at most four.
 template <class Body>

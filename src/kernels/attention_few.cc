@@ -7,19 +7,19 @@
 #define HWY_TARGET_INCLUDE "kernels/attention_few.cc"
 #include <hwy/foreach_target.h>
 // After it:
-#include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
 #include "kernels/attention_few-inl.h"
 #include "kernels/attention_q8-inl.h"
 #include "kernels/attention_rows-inl.h"
+#include "kernels/exp-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kvbound {
 namespace HWY_NAMESPACE {
 
 // Of all work, see Ahead.
-constexpr size_t kLogitsShare = 17, kSoftmaxShare = 3, kSumsShare = 12;
+constexpr size_t kLogitsShare = 18, kSoftmaxShare = 2, kSumsShare = 12;
 
 // n_row rows of n elements that the kernels for few queries can read: as they are, or turned into
 // floats.
@@ -45,19 +45,19 @@ template <class Row, int kRows>
 void Logits(const float* q, size_t dim, const ReadableRows& keys, int32_t n, Ahead& ahead,
             float* logits) {
   const Floats d;
-  const size_t due = ahead.Due(4, kLogitsShare);
+  const size_t due = ahead.Due(4, kLogitsShare, dim / hn::Lanes(d));
   for (int32_t slot = 0; slot < n; slot += 4) {
     const std::byte* row[4];
     for (int32_t s = 0; s < 4; ++s) {
       const size_t at = std::min(slot + s, n - 1);
       row[s] = keys.data + at * keys.stride;
     }
-    ahead.Fetch(due);
     V sum[kRows][4];
     for (int r = 0; r < kRows; ++r) {
       for (int s = 0; s < 4; ++s) sum[r][s] = hn::Zero(d);
     }
     for (size_t i = 0; i < dim; i += hn::Lanes(d)) {
+      ahead.Fetch(due);
       const V k0 = Row::At(row[0], i);
       const V k1 = Row::At(row[1], i);
       const V k2 = Row::At(row[2], i);
@@ -92,9 +92,9 @@ HWY_INLINE void SumColumns(const float* weights, const ReadableRows& rows, int32
     for (int c = 0; c < kVecs; ++c) sum[r][c] = hn::Zero(d);
   }
   const std::byte* row = rows.data;
-  const size_t due = ahead.Due(1, kSumsShare, hwy::DivCeil(dim, kVecs * lanes));
+  const size_t due = ahead.Due(kSumsStep, kSumsShare, hwy::DivCeil(dim, kVecs * lanes));
   for (int32_t slot = 0; slot < n; ++slot, row += rows.stride) {
-    ahead.Fetch(due);
+    if (slot % kSumsStep == 0) ahead.Fetch(due);
     V x[kVecs];
     for (int c = 0; c < kVecs; ++c) x[c] = Row::At(row, first + c * lanes);
     for (int r = 0; r < kRows; ++r) {
@@ -135,10 +135,11 @@ HWY_INLINE void ForRows(KvType type, int32_t n_row, const Body& body) {
   });
 }
 
-// Logits of all rows of a task; q [n_row, padded dim].
-void AllLogits(const float* q, const AttentionTask& task, const SlotRows& k, size_t head_dim,
-               Ahead& ahead, float* logits) {
+// Logits of all rows of a task.
+void AllLogits(const AttentionTask& task, const SlotRows& k, size_t head_dim, Ahead& ahead,
+               float* logits) {
   const size_t dim = PaddedDim(head_dim);
+  const float* q = task.queries->floats;
   const ReadableRows keys(k, task.k, task.n_slot, head_dim);
   ForRows(keys.type, task.n_row, [&]<class Row, int kRows>(int32_t r) {
     Logits<Row, kRows>(q + r * dim, dim, keys, task.n_slot, ahead, logits + r * kFewRowsRange);
@@ -171,7 +172,7 @@ void Softmax(float* logits, int32_t n, int32_t n_row, Ahead& ahead, float* max_o
   for (int32_t i = 0; i < padded; i += lanes) {
     ahead.Fetch(due);
     const V x = hn::LoadU(d, logits + i);
-    const V weight = hn::Exp(d, hn::Sub(x, max));
+    const V weight = ExpUpToZero(hn::Sub(x, max));
     nan = hn::MulAdd(x, hn::Zero(d), nan);  // Max and Exp may lose one
     sum = hn::Add(sum, weight);
     hn::StoreU(weight, d, logits + i);
@@ -188,6 +189,17 @@ HWY_INLINE void HideFromRow(const AttentionTask& task, int32_t r, float* logits)
   }
 }
 
+void Prepare(const AttentionCall& call, const int64_t* rows, int32_t n_row, FewQueries* queries) {
+  const size_t head_dim = call.shape.head_dim, dim = PaddedDim(head_dim);
+  float* q = queries->floats;
+  for (int32_t r = 0; r < n_row; ++r, q += dim) {
+    const float* from = call.q + rows[r];
+    for (size_t i = 0; i < head_dim; ++i) q[i] = from[i] * call.scale;
+    std::fill(q + head_dim, q + dim, 0.0f);
+  }
+  if (kQ8InIntegers && call.k.type == KvType::kQ8_0) RoundQueries(n_row, head_dim, queries);
+}
+
 void FewRows(const AttentionCall& call, const AttentionTask& task) {
   if (task.n_slot == 0) {
     std::fill_n(task.part.max, task.n_row, kNoLogit);
@@ -199,22 +211,15 @@ void FewRows(const AttentionCall& call, const AttentionTask& task) {
   }
   const size_t head_dim = call.shape.head_dim, dim = PaddedDim(head_dim);
   const int32_t n = task.n_slot;
-  HWY_ALIGN float q[kFewRows * kMaxHeadDim];
-  for (int32_t r = 0; r < task.n_row; ++r) {
-    const float* from = task.q + task.rows[r];
-    for (size_t i = 0; i < head_dim; ++i) q[r * dim + i] = from[i] * call.scale;
-    std::fill(q + r * dim + head_dim, q + (r + 1) * dim, 0.0f);
-  }
   HWY_ALIGN float own_weights[kFewRows * kFewRowsRange];
   float* weights = task.part.weights == nullptr ? own_weights : task.part.weights;
   HWY_ALIGN float values[kFewRows * kMaxHeadDim];
 
-  Ahead ahead(task.v, call.v.slot_bytes, task.k + kFewRowsRange * call.k.slot_bytes,
-              call.k.slot_bytes, n);
+  Ahead ahead(task.v, n * call.v.slot_bytes, task.next_k, n * call.k.slot_bytes, n);
   if (kQ8InIntegers && call.k.type == KvType::kQ8_0) {
-    AllQ8Logits(q, task, call.k, head_dim, ahead, weights);
+    AllQ8Logits(task, call.k, head_dim, ahead, weights);
   } else {
-    AllLogits(q, task, call.k, head_dim, ahead, weights);
+    AllLogits(task, call.k, head_dim, ahead, weights);
   }
   const RankRange ranks = RanksOf(task, 0, n);
   for (int32_t r = 0; r < task.n_row; ++r) {
@@ -241,8 +246,14 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kvbound {
 
+HWY_EXPORT(Prepare);
 HWY_EXPORT(FewRows);
 HWY_EXPORT(Target);
+
+void PrepareFewRows(const AttentionCall& call, const int64_t* rows, int32_t n_row,
+                    FewQueries* queries) {
+  HWY_DYNAMIC_DISPATCH(Prepare)(call, rows, n_row, queries);
+}
 
 void AttendFewRows(const AttentionCall& call, const AttentionTask& task) {
   HWY_DYNAMIC_DISPATCH(FewRows)(call, task);

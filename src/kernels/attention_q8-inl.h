@@ -23,74 +23,141 @@ namespace HWY_NAMESPACE {
 
 constexpr bool kQ8InIntegers = true;
 
-// Queries [n_row, dim] in 16 bits.
-struct ShortQueries {
-  void Round(const float* q, int32_t n_row, size_t dim) {
-    const Floats d;
-    for (int32_t r = 0; r < n_row; ++r, q += dim) {
-      ShortFactors factors;
-      for (size_t i = 0; i < dim; i += hn::Lanes(d)) factors.Add(hn::LoadU(d, q + i));
-      back[r] = factors.Back();
-      const V to = hn::Set(d, factors.To());
-      for (size_t i = 0; i < dim; i += hn::Lanes(d)) {
-        StoreShorts(hn::LoadU(d, q + i), to, of_row[r] + i);
-      }
-    }
-  }
-  HWY_ALIGN int16_t of_row[kFewRows][kMaxHeadDim];
-  float back[kFewRows];
-};
-
-// Four logits of each of kRows rows from their products with integers.
-template <int kRows>
-HWY_INLINE void StoreFour(const V (&sum)[kRows], const ShortQueries& q, int32_t first_row,
-                          float* logits) {
-  const hn::CappedTag<float, 4> four;
-  for (int r = 0; r < kRows; ++r) {
-    hn::StoreU(hn::Mul(SumOf128BitBlocks(Floats(), sum[r]), hn::Set(four, q.back[first_row + r])),
-               four, logits + r * kFewRowsRange);
+// 16 bytes, `offset` from the start, of every fourth row.
+template <class D>
+HWY_INLINE hn::Vec<D> EveryFourth(D d, const std::byte* const* rows, size_t offset) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    const hn::Repartition<int8_t, D> d8;
+    return hn::BitCast(d, hn::LoadU(d8, reinterpret_cast<const int8_t*>(rows[0] + offset)));
+  } else {
+    const hn::Half<D> half;
+    return hn::Combine(d, EveryFourth(half, rows + hn::MaxLanes(half), offset),
+                       EveryFourth(half, rows, offset));
   }
 }
 
-// logits[r, slot] of kRows queries from row `first_row` on with n keys; rows of kFewRowsRange.
-template <int kRows>
-void Q8Logits(const ShortQueries& q, int32_t first_row, size_t n_block, const SlotRows& keys,
-              const std::byte* first, const BlockScales& scales, int32_t n, Ahead& ahead,
-              float* logits) {
+// 16 elements of as many rows as there are lanes, a row in a lane: of[c] has elements 4 c to
+// 4 c + 3.
+struct Columns {
+  HWY_INLINE Columns(const std::byte* const* rows, size_t offset) {
+    const Ints d;
+    const VI r0 = EveryFourth(d, rows, offset), r1 = EveryFourth(d, rows + 1, offset);
+    const VI r2 = EveryFourth(d, rows + 2, offset), r3 = EveryFourth(d, rows + 3, offset);
+    const VI a = hn::InterleaveLower(d, r0, r2), b = hn::InterleaveLower(d, r1, r3);
+    const VI e = hn::InterleaveUpper(d, r0, r2), f = hn::InterleaveUpper(d, r1, r3);
+    of[0] = hn::InterleaveLower(d, a, b);
+    of[1] = hn::InterleaveUpper(d, a, b);
+    of[2] = hn::InterleaveLower(d, e, f);
+    of[3] = hn::InterleaveUpper(d, e, f);
+  }
+  // The first and third of four elements, plus kEvenOffset, as pairs; and the others.
+  HWY_INLINE VS Even(int c) const {
+    const VS sign = hn::Set(Shorts(), kEvenOffset), low = hn::Set(Shorts(), 0xFF);
+    return hn::And(hn::Xor(hn::BitCast(Shorts(), of[c]), sign), low);
+  }
+  HWY_INLINE VS Odd(int c) const { return hn::ShiftRight<8>(hn::BitCast(Shorts(), of[c])); }
+
+  static constexpr int32_t kEvenOffset = 128;
+  VI of[4];
+};
+
+// Swaps the middle two of each four elements of a block, as Columns has keys. Returns how much
+// Columns::Even adds to sums of products with them.
+HWY_INLINE int32_t SwapMiddles(int16_t* x) {
+  const hn::Repartition<uint8_t, Shorts> d8;
+  const hn::Repartition<int64_t, Shorts> d64;
+  HWY_ALIGN static constexpr uint8_t kSwapped[16] = {0, 1, 4,  5,  2,  3,  6,  7,
+                                                     8, 9, 12, 13, 10, 11, 14, 15};
+  const VS even = hn::BitCast(Shorts(), hn::Set(d64, Columns::kEvenOffset * 0x10001));
+  VI sum = hn::Zero(Ints());
+  for (size_t i = 0; i < kBlockElements; i += hn::Lanes(Shorts())) {
+    const VS swapped = hn::TableLookupBytes(hn::LoadU(Shorts(), x + i),
+                                            hn::BitCast(Shorts(), hn::LoadDup128(d8, kSwapped)));
+    hn::StoreU(swapped, Shorts(), x + i);
+    sum = AddPairs<false>(swapped, even, sum);
+  }
+  return hn::GetLane(hn::SumOfLanes(Ints(), sum));
+}
+
+// The integers of queries [n_row, dim] from their floats.
+void RoundQueries(int32_t n_row, size_t dim, FewQueries* queries) {
   const Floats d;
-  const size_t due = ahead.Due(4, kQ8LogitsShare);
-  for (int32_t slot = 0; slot < n; slot += 4) {
-    const std::byte* row[4];
-    for (int32_t s = 0; s < 4; ++s) {
-      row[s] = first + std::min(slot + s, n - 1) * keys.slot_bytes + 2;
+  const float* q = queries->floats;
+  for (int32_t r = 0; r < n_row; ++r, q += dim) {
+    ShortFactors factors;
+    for (size_t i = 0; i < dim; i += hn::Lanes(d)) factors.Add(hn::LoadU(d, q + i));
+    queries->back[r] = factors.Back();
+    const V to = hn::Set(d, factors.To());
+    int16_t* shorts = queries->shorts[r];
+    for (size_t i = 0; i < dim; i += hn::Lanes(d)) StoreShorts(hn::LoadU(d, q + i), to, shorts + i);
+    for (size_t b = 0; b < dim / kBlockElements; ++b) {
+      queries->offset[r][b] = SwapMiddles(shorts + b * kBlockElements);
     }
-    ahead.Fetch(due);
-    V sum[kRows];
-    for (int r = 0; r < kRows; ++r) sum[r] = hn::Zero(d);
-    for (size_t b = 0; b < n_block; ++b) {
-      VI products[kRows][4];
-      for (int r = 0; r < kRows; ++r) {
-        for (int s = 0; s < 4; ++s) products[r][s] = hn::Zero(Ints());
-      }
-      for (size_t i = 0; i < kBlockElements; i += hn::Lanes(Shorts())) {
-        const size_t at = b * kQ8Bytes + i;
-        const VS k0 = Bytes(row[0] + at), k1 = Bytes(row[1] + at);
-        const VS k2 = Bytes(row[2] + at), k3 = Bytes(row[3] + at);
+  }
+}
+
+// logits[r, lane] of kRows queries from row `first_row` on with as many keys as there are lanes.
+template <bool kVnni, int kRows>
+HWY_INLINE void LogitsOfLanes(const FewQueries& q, int32_t first_row, size_t n_block,
+                              const std::byte* const* keys, Ahead& ahead, size_t due,
+                              float* logits) {
+  const Floats d;
+  constexpr size_t kLanes = hn::MaxLanes(Floats());
+  HWY_ALIGN uint16_t scales[kMaxBlocks][kLanes];
+  for (size_t s = 0; s < kLanes; ++s) {
+    for (size_t b = 0; b < n_block; ++b) std::memcpy(&scales[b][s], keys[s] + b * kQ8Bytes, 2);
+  }
+  V sum[kRows];
+  for (int r = 0; r < kRows; ++r) sum[r] = hn::Zero(d);
+  for (size_t b = 0; b < n_block; ++b) {
+    VI even[kRows], odd[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      even[r] = hn::Set(Ints(), -q.offset[first_row + r][b]);
+      odd[r] = hn::Zero(Ints());
+    }
+    const size_t offset = b * kQ8Bytes + 2;
+    const auto add = [&](const Columns& columns, size_t element) HWY_ATTR {
+      for (int c = 0; c < 4; ++c, element += 4) {
+        const VS x = columns.Even(c), y = columns.Odd(c);
         for (int r = 0; r < kRows; ++r) {
-          const VS x = hn::LoadU(Shorts(), q.of_row[first_row + r] + b * kBlockElements + i);
-          products[r][0] = AddPairs<false>(x, k0, products[r][0]);
-          products[r][1] = AddPairs<false>(x, k1, products[r][1]);
-          products[r][2] = AddPairs<false>(x, k2, products[r][2]);
-          products[r][3] = AddPairs<false>(x, k3, products[r][3]);
+          even[r] = AddPairs<kVnni>(PairAt(q.shorts[first_row + r] + element), x, even[r]);
+          odd[r] = AddPairs<kVnni>(PairAt(q.shorts[first_row + r] + element + 2), y, odd[r]);
         }
       }
-      const V scale = hn::LoadDup128(d, scales.of_block[b] + slot);
-      for (int r = 0; r < kRows; ++r) {
-        const V product = hn::ConvertTo(d, SumsOfFour(Ints(), products[r]));
-        sum[r] = hn::MulAdd(product, scale, sum[r]);
-      }
+    };
+    ahead.Fetch(due);
+    add(Columns(keys, offset), b * kBlockElements);
+    ahead.Fetch(due);
+    add(Columns(keys, offset + 16), b * kBlockElements + 16);
+    const V scale = F16Row::At(reinterpret_cast<const std::byte*>(scales[b]), 0);
+    for (int r = 0; r < kRows; ++r) {
+      sum[r] = hn::MulAdd(hn::ConvertTo(d, hn::Add(even[r], odd[r])), scale, sum[r]);
     }
-    StoreFour<kRows>(sum, q, first_row, logits + slot);
+  }
+  for (int r = 0; r < kRows; ++r) {
+    hn::StoreU(hn::Mul(sum[r], hn::Set(d, q.back[first_row + r])), d, logits + r * kFewRowsRange);
+  }
+}
+
+// Where a task's rows start; past the last of them, it again up to whole vectors.
+struct RowStarts {
+  RowStarts(const SlotRows& rows, const std::byte* first, int32_t n) {
+    for (int32_t slot = 0; slot < n; ++slot, first += rows.slot_bytes) of_slot[slot] = first;
+    const int32_t padded = hwy::RoundUpTo(n, hn::MaxLanes(Floats()));
+    std::fill(of_slot + n, of_slot + padded, of_slot[n - 1]);
+  }
+  const std::byte* of_slot[kFewRowsRange];
+};
+
+// logits[r, slot] of kRows queries from row `first_row` on with n keys; rows of kFewRowsRange.
+template <bool kVnni, int kRows>
+void Q8Logits(const FewQueries& q, int32_t first_row, size_t n_block, const RowStarts& keys,
+              int32_t n, Ahead& ahead, float* logits) {
+  const int32_t lanes = hn::Lanes(Floats());
+  const size_t due = ahead.Due(lanes, kQ8LogitsShare, 2 * n_block);
+  for (int32_t slot = 0; slot < n; slot += lanes) {
+    LogitsOfLanes<kVnni, kRows>(q, first_row, n_block, keys.of_slot + slot, ahead, due,
+                                logits + slot);
   }
 }
 
@@ -106,18 +173,18 @@ void Q8Sums(const ShortWeights& weights, int32_t first_row, size_t block, const 
     for (int c = 0; c < kVecs; ++c) low[r][c] = high[r][c] = hn::Zero(Ints());
   }
   const std::byte* row = first + block * kQ8Bytes + 2;
-  const size_t due = ahead.Due(2, kQ8SumsShare, dim / (kBlocks * kBlockElements));
+  const size_t due = ahead.Due(kSumsStep, kQ8SumsShare, dim / (kBlocks * kBlockElements));
   for (int32_t slot = 0; slot < n; slot += 2, row += 2 * rows.slot_bytes) {
     // The last may have no neighbour; its weight is zero.
     const std::byte* next = row + (slot + 1 < n ? rows.slot_bytes : 0);
-    ahead.Fetch(due);
+    if (slot % kSumsStep == 0) ahead.Fetch(due);
     for (int c = 0; c < kVecs; ++c) {
       const size_t b = c * kLanes / kBlockElements, at = b * kQ8Bytes + c * kLanes % kBlockElements;
       const VS x = Bytes(row + at), y = Bytes(next + at);
       const VS below = hn::InterleaveLower(Shorts(), x, y);
       const VS above = hn::InterleaveUpper(Shorts(), x, y);
       for (int r = 0; r < kRows; ++r) {
-        const VS w = weights.Pair(first_row + r, block + b, slot);
+        const VS w = PairAt(weights.of_row[first_row + r][block + b] + slot);
         low[r][c] = AddPairs<kVnni>(w, below, low[r][c]);
         high[r][c] = AddPairs<kVnni>(w, above, high[r][c]);
       }
@@ -154,16 +221,13 @@ void Q8AllBlocks(const ShortWeights& weights, int32_t first_row, size_t n_block,
   }
 }
 
-void AllQ8Logits(const float* q, const AttentionTask& task, const SlotRows& k, size_t head_dim,
-                 Ahead& ahead, float* logits) {
-  const size_t n_block = head_dim / kBlockElements;
-  BlockScales scales;
-  scales.Read(k, task.k, task.n_slot, n_block, ahead);
-  ShortQueries queries;
-  queries.Round(q, task.n_row, head_dim);
+void AllQ8Logits(const AttentionTask& task, const SlotRows& k, size_t head_dim, Ahead& ahead,
+                 float* logits) {
+  const RowStarts starts(k, task.k, task.n_slot);
   ForGroups(task.n_row, [&]<int kRows>(int32_t r) {
-    Q8Logits<kRows>(queries, r, n_block, k, task.k, scales, task.n_slot, ahead,
-                    logits + r * kFewRowsRange);
+    const auto logits_of = HasVnni() ? Q8Logits<true, kRows> : Q8Logits<false, kRows>;
+    logits_of(*task.queries, r, head_dim / kBlockElements, starts, task.n_slot, ahead,
+              logits + r * kFewRowsRange);
   });
 }
 
@@ -183,7 +247,8 @@ void AllQ8Sums(const float* weights, const AttentionTask& task, const SlotRows& 
 #else
 
 constexpr bool kQ8InIntegers = false;
-void AllQ8Logits(const float*, const AttentionTask&, const SlotRows&, size_t, Ahead&, float*) {}
+void RoundQueries(int32_t, size_t, FewQueries*) {}
+void AllQ8Logits(const AttentionTask&, const SlotRows&, size_t, Ahead&, float*) {}
 void AllQ8Sums(const float*, const AttentionTask&, const SlotRows&, size_t, Ahead&, float*) {}
 
 #endif

@@ -37,20 +37,37 @@ struct AttentionPart {
   float* block_max;
 };
 
+// A unit's few queries as the kernels take them, times the scale of logits.
+struct FewQueries {
+  static constexpr int32_t kMaxBlocks = kMaxHeadDim / 32;
+
+  alignas(64) float floats[kFewRows * kMaxHeadDim];  // rows padded to whole vectors
+  // For products with q8_0 keys: in 16 bits, the middle two of each four elements swapped.
+  alignas(64) int16_t shorts[kFewRows][kMaxHeadDim];
+  float back[kFewRows];                  // factors from them to floats
+  int32_t offset[kFewRows][kMaxBlocks];  // of the products' sums, see attention_q8-inl.h
+};
+
 struct AttentionTask {
-  const float* q;       // row r: q + rows[r]
-  const int64_t* rows;  // [n_row]: offsets of the rows' queries in q
+  const float* q;             // row r: q + rows[r]
+  const int64_t* rows;        // [n_row]: offsets of the rows' queries in q
+  const FewQueries* queries;  // the same, of few rows
   int32_t n_row;
   const int32_t* begin;  // [n_row]: ranks that a row sees, [begin, end)
   const int32_t* end;
   const std::byte* k;  // first slot of the range
   const std::byte* v;
-  int32_t first;         // its number within the head
-  int32_t n_slot;        // slots of the range
-  const int32_t* ranks;  // of the range's slots, or null
-  float* value_length;   // [n_slot] |v|, or null
+  const std::byte* next_k = nullptr;  // what the thread reads after this task, or null
+  int32_t first;                      // its number within the head
+  int32_t n_slot;                     // slots of the range
+  const int32_t* ranks;               // of the range's slots, or null
+  float* value_length;                // [n_slot] |v|, or null
   AttentionPart part;
 };
+
+// Fills in a unit's few queries.
+void PrepareFewRows(const AttentionCall& call, const int64_t* rows, int32_t n_row,
+                    FewQueries* queries);
 
 // Few rows at a time, or a tile.
 void AttendFewRows(const AttentionCall& call, const AttentionTask& task);

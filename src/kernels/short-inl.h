@@ -31,10 +31,10 @@ using VI = hn::Vec<Ints>;
 using VS = hn::Vec<Shorts>;
 
 constexpr float kGreatestShort = 32767.0f;
-constexpr size_t kMaxBlocks = kMaxHeadDim / kBlockElements;
+constexpr size_t kMaxBlocks = FewQueries::kMaxBlocks;
 
-// Of all work, see Ahead; scales are read twice.
-constexpr size_t kQ8ScalesShare = 3, kQ8LogitsShare = 14, kQ8WeightsShare = 2, kQ8SumsShare = 7;
+// Of all work, see Ahead.
+constexpr size_t kQ8LogitsShare = 16, kQ8ScalesShare = 2, kQ8WeightsShare = 3, kQ8SumsShare = 9;
 
 // sum[i] + a[2 i] b[2 i] + a[2 i + 1] b[2 i + 1]. kVnni: in one instruction.
 template <bool kVnni>
@@ -57,6 +57,13 @@ HWY_INLINE bool HasVnni() {
 #else
   return false;
 #endif
+}
+
+// Two neighbours, the same in all pairs of lanes.
+HWY_INLINE VS PairAt(const int16_t* at) {
+  int32_t pair;
+  std::memcpy(&pair, at, sizeof(pair));
+  return hn::BitCast(Shorts(), hn::Set(Ints(), pair));
 }
 
 // Elements of a row as short integers.
@@ -97,12 +104,13 @@ struct BlockScales {
     const int32_t lanes = hn::Lanes(Floats());
     const int32_t padded = (n + lanes - 1) / lanes * lanes;
     HWY_ALIGN uint16_t halves[kFewRowsRange];
-    const size_t due = ahead.Due(8, kQ8ScalesShare, n_block);
+    constexpr int32_t kStep = 32;  // slots between requests
+    const size_t due = ahead.Due(kStep, kQ8ScalesShare, n_block);
     for (size_t b = 0; b < n_block; ++b) {
       const std::byte* at = first + b * kQ8Bytes;
       int32_t slot = 0;
       for (; slot + 8 <= n; slot += 8) {
-        ahead.Fetch(due);
+        if (slot % kStep == 0) ahead.Fetch(due);
         for (int32_t s = 0; s < 8; ++s, at += rows.slot_bytes) {
           std::memcpy(&halves[slot + s], at, sizeof(uint16_t));
         }
@@ -127,7 +135,8 @@ struct ShortWeights {
              int32_t n, Ahead& ahead) {
     const Floats d;
     const int32_t lanes = hn::Lanes(d);
-    const size_t due = ahead.Due(lanes, kQ8WeightsShare, n_block);
+    constexpr int32_t kStep = 64;
+    const size_t due = ahead.Due(kStep, kQ8WeightsShare, n_block * n_row);
     for (size_t b = 0; b < n_block; ++b) {
       ShortFactors factors;
       for (int32_t slot = 0; slot < n; slot += lanes) {
@@ -135,21 +144,18 @@ struct ShortWeights {
       }
       back[b] = factors.Back();
       const V to = hn::Set(d, factors.To());
+      HWY_ALIGN float factor[kFewRowsRange];
       for (int32_t slot = 0; slot < n; slot += lanes) {
-        ahead.Fetch(due);
-        const V factor = hn::Mul(hn::LoadU(d, scales.of_block[b] + slot), to);
-        for (int32_t r = 0; r < n_row; ++r) {
-          StoreShorts(hn::LoadU(d, weights + r * kFewRowsRange + slot), factor,
+        hn::Store(hn::Mul(hn::Load(d, scales.of_block[b] + slot), to), d, factor + slot);
+      }
+      for (int32_t r = 0; r < n_row; ++r) {
+        for (int32_t slot = 0; slot < n; slot += lanes) {
+          if (slot % kStep == 0) ahead.Fetch(due);
+          StoreShorts(hn::LoadU(d, weights + r * kFewRowsRange + slot), hn::Load(d, factor + slot),
                       of_row[r][b] + slot);
         }
       }
     }
-  }
-  // Those of slots `slot` and the next as pairs.
-  HWY_INLINE VS Pair(int32_t r, size_t b, int32_t slot) const {
-    int32_t pair;
-    std::memcpy(&pair, of_row[r][b] + slot, sizeof(pair));
-    return hn::BitCast(Shorts(), hn::Set(Ints(), pair));
   }
   HWY_ALIGN int16_t of_row[kFewRows][kMaxBlocks][kFewRowsRange];
   float back[kMaxBlocks];

@@ -10,7 +10,7 @@ namespace {
 
 const int32_t* Ints(const ggml_tensor* t) { return static_cast<const int32_t*>(t->data); }
 
-void Compute(ggml_tensor* dst, int thread, int n_thread, void* counters) {
+void Compute(ggml_tensor* dst, int, int n_thread, void* counters) {
   const AttentionOpInputs inputs{dst->src[0], dst->src[1], dst->src[2], dst->src[3],
                                  dst->src[4], dst->src[5], dst->src[6]};
   AttentionCall call;
@@ -26,7 +26,7 @@ void Compute(ggml_tensor* dst, int thread, int n_thread, void* counters) {
   call.mass = inputs.mass == nullptr ? nullptr : static_cast<float*>(inputs.mass->data);
   call.workspace = call.out + ggml_nelements(inputs.q);
   call.counters = static_cast<std::atomic<int32_t>*>(counters);
-  Attend(call, thread, n_thread);
+  Attend(call, n_thread);
 }
 
 }  // namespace

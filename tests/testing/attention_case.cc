@@ -184,8 +184,8 @@ AttentionOutputs AttentionCase::Run(int n_thread) {
   call.workspace = workspace.data();
   call.counters = counters.data();
   std::vector<std::thread> threads;
-  for (int i = 1; i < n_thread; ++i) threads.emplace_back(Attend, std::cref(call), i, n_thread);
-  Attend(call, 0, n_thread);
+  for (int i = 1; i < n_thread; ++i) threads.emplace_back(Attend, std::cref(call), n_thread);
+  Attend(call, n_thread);
   for (std::thread& thread : threads) thread.join();
   const bool zero = std::ranges::all_of(counters, [](const auto& c) { return c.load() == 0; });
   if (!zero) std::abort();
