@@ -10,7 +10,8 @@
 #include <hwy/highway.h>
 
 #include "kernels/attention_few-inl.h"
-#include "kernels/attention_q8-inl.h"
+#include "kernels/attention_q8_keys-inl.h"
+#include "kernels/attention_q8_values-inl.h"
 #include "kernels/attention_rows-inl.h"
 #include "kernels/exp-inl.h"
 

@@ -44,8 +44,8 @@ struct FewQueries {
   alignas(64) float floats[kFewRows * kMaxHeadDim];  // rows padded to whole vectors
   // For products with q8_0 keys: in 16 bits, the middle two of each four elements swapped.
   alignas(64) int16_t shorts[kFewRows][kMaxHeadDim];
-  float back[kFewRows];                  // factors from them to floats
-  int32_t offset[kFewRows][kMaxBlocks];  // of the products' sums, see attention_q8-inl.h
+  float back[kFewRows];                 // factors from them to floats
+  int32_t start[kFewRows][kMaxBlocks];  // of the sums of products with a block
 };
 
 struct AttentionTask {

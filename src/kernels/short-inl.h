@@ -24,6 +24,7 @@ namespace HWY_NAMESPACE {
 // Where adding up products of neighbours is one instruction, or two.
 #undef KVBOUND_Q8_IN_INTEGERS
 #define KVBOUND_Q8_IN_INTEGERS (HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR)
+constexpr bool kQ8InIntegers = KVBOUND_Q8_IN_INTEGERS;
 #if KVBOUND_Q8_IN_INTEGERS
 
 using Shorts = hn::Repartition<int16_t, Floats>;
@@ -66,12 +67,6 @@ HWY_INLINE VS PairAt(const int16_t* at) {
   return hn::BitCast(Shorts(), hn::Set(Ints(), pair));
 }
 
-// Elements of a row as short integers.
-HWY_INLINE VS Bytes(const std::byte* at) {
-  const hn::Rebind<int8_t, Shorts> d8;
-  return hn::PromoteTo(Shorts(), hn::LoadU(d8, reinterpret_cast<const int8_t*>(at)));
-}
-
 // x * factor, rounded. Beyond 16 bits it saturates.
 HWY_INLINE void StoreShorts(V x, V factor, int16_t* to) {
   const hn::Rebind<int16_t, Floats> d;
@@ -96,69 +91,6 @@ class ShortFactors {
   float Max() const { return hn::GetLane(hn::MaxOfLanes(Floats(), max_)); }
 
   V max_, nan_;
-};
-
-// Scales of the blocks of rows, [n_block, range]; zero up to whole vectors.
-struct BlockScales {
-  void Read(const SlotRows& rows, const std::byte* first, int32_t n, size_t n_block, Ahead& ahead) {
-    const int32_t lanes = hn::Lanes(Floats());
-    const int32_t padded = (n + lanes - 1) / lanes * lanes;
-    HWY_ALIGN uint16_t halves[kFewRowsRange];
-    constexpr int32_t kStep = 32;  // slots between requests
-    const size_t due = ahead.Due(kStep, kQ8ScalesShare, n_block);
-    for (size_t b = 0; b < n_block; ++b) {
-      const std::byte* at = first + b * kQ8Bytes;
-      int32_t slot = 0;
-      for (; slot + 8 <= n; slot += 8) {
-        if (slot % kStep == 0) ahead.Fetch(due);
-        for (int32_t s = 0; s < 8; ++s, at += rows.slot_bytes) {
-          std::memcpy(&halves[slot + s], at, sizeof(uint16_t));
-        }
-      }
-      for (; slot < n; ++slot, at += rows.slot_bytes) {
-        std::memcpy(&halves[slot], at, sizeof(uint16_t));
-      }
-      std::fill(halves + n, halves + padded, uint16_t{0});
-      for (int32_t i = 0; i < padded; i += lanes) {
-        hn::StoreU(F16Row::At(reinterpret_cast<const std::byte*>(halves), i), Floats(),
-                   of_block[b] + i);
-      }
-    }
-  }
-  HWY_ALIGN float of_block[kMaxBlocks][kFewRowsRange];
-};
-
-// Weights times the scales of V's blocks in 16 bits. A weight is at most 1.
-struct ShortWeights {
-  // weights: [n_row, kFewRowsRange], zero from n up to whole vectors.
-  void Round(const float* weights, int32_t n_row, const BlockScales& scales, size_t n_block,
-             int32_t n, Ahead& ahead) {
-    const Floats d;
-    const int32_t lanes = hn::Lanes(d);
-    constexpr int32_t kStep = 64;
-    const size_t due = ahead.Due(kStep, kQ8WeightsShare, n_block * n_row);
-    for (size_t b = 0; b < n_block; ++b) {
-      ShortFactors factors;
-      for (int32_t slot = 0; slot < n; slot += lanes) {
-        factors.Add(hn::LoadU(d, scales.of_block[b] + slot));
-      }
-      back[b] = factors.Back();
-      const V to = hn::Set(d, factors.To());
-      HWY_ALIGN float factor[kFewRowsRange];
-      for (int32_t slot = 0; slot < n; slot += lanes) {
-        hn::Store(hn::Mul(hn::Load(d, scales.of_block[b] + slot), to), d, factor + slot);
-      }
-      for (int32_t r = 0; r < n_row; ++r) {
-        for (int32_t slot = 0; slot < n; slot += lanes) {
-          if (slot % kStep == 0) ahead.Fetch(due);
-          StoreShorts(hn::LoadU(d, weights + r * kFewRowsRange + slot), hn::Load(d, factor + slot),
-                      of_row[r][b] + slot);
-        }
-      }
-    }
-  }
-  HWY_ALIGN int16_t of_row[kFewRows][kMaxBlocks][kFewRowsRange];
-  float back[kMaxBlocks];
 };
 
 #endif

@@ -1,10 +1,10 @@
-// Few queries over q8_0 rows, in integers (see short-inl.h). Included by a file that
+// Logits of few queries with q8_0 keys, in integers (see short-inl.h). Included by a file that
 // foreach_target.h compiles once for each.
-#if defined(KVBOUND_KERNELS_ATTENTION_Q8_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef KVBOUND_KERNELS_ATTENTION_Q8_INL_H_
-#undef KVBOUND_KERNELS_ATTENTION_Q8_INL_H_
+#if defined(KVBOUND_KERNELS_ATTENTION_Q8_KEYS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KVBOUND_KERNELS_ATTENTION_Q8_KEYS_INL_H_
+#undef KVBOUND_KERNELS_ATTENTION_Q8_KEYS_INL_H_
 #else
-#define KVBOUND_KERNELS_ATTENTION_Q8_INL_H_
+#define KVBOUND_KERNELS_ATTENTION_Q8_KEYS_INL_H_
 #endif
 
 #include <hwy/highway.h>
@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/short-inl.h"
 
@@ -20,8 +21,6 @@ namespace kvbound {
 namespace HWY_NAMESPACE {
 
 #if KVBOUND_Q8_IN_INTEGERS
-
-constexpr bool kQ8InIntegers = true;
 
 // 16 bytes, `offset` from the start, of every fourth row.
 template <class D>
@@ -61,8 +60,8 @@ struct Columns {
   VI of[4];
 };
 
-// Swaps the middle two of each four elements of a block, as Columns has keys. Returns how much
-// Columns::Even adds to sums of products with them.
+// Swaps the middle two of each four elements of a block, as Columns has keys. Returns
+// what sums of products with Columns::Even have to begin with.
 HWY_INLINE int32_t SwapMiddles(int16_t* x) {
   const hn::Repartition<uint8_t, Shorts> d8;
   const hn::Repartition<int64_t, Shorts> d64;
@@ -76,7 +75,7 @@ HWY_INLINE int32_t SwapMiddles(int16_t* x) {
     hn::StoreU(swapped, Shorts(), x + i);
     sum = AddPairs<false>(swapped, even, sum);
   }
-  return hn::GetLane(hn::SumOfLanes(Ints(), sum));
+  return -hn::GetLane(hn::SumOfLanes(Ints(), sum));
 }
 
 // The integers of queries [n_row, dim] from their floats.
@@ -91,7 +90,7 @@ void RoundQueries(int32_t n_row, size_t dim, FewQueries* queries) {
     int16_t* shorts = queries->shorts[r];
     for (size_t i = 0; i < dim; i += hn::Lanes(d)) StoreShorts(hn::LoadU(d, q + i), to, shorts + i);
     for (size_t b = 0; b < dim / kBlockElements; ++b) {
-      queries->offset[r][b] = SwapMiddles(shorts + b * kBlockElements);
+      queries->start[r][b] = SwapMiddles(shorts + b * kBlockElements);
     }
   }
 }
@@ -112,7 +111,7 @@ HWY_INLINE void LogitsOfLanes(const FewQueries& q, int32_t first_row, size_t n_b
   for (size_t b = 0; b < n_block; ++b) {
     VI even[kRows], odd[kRows];
     for (int r = 0; r < kRows; ++r) {
-      even[r] = hn::Set(Ints(), -q.offset[first_row + r][b]);
+      even[r] = hn::Set(Ints(), q.start[first_row + r][b]);
       odd[r] = hn::Zero(Ints());
     }
     const size_t offset = b * kQ8Bytes + 2;
@@ -161,66 +160,6 @@ void Q8Logits(const FewQueries& q, int32_t first_row, size_t n_block, const RowS
   }
 }
 
-// values[r, i] = sum of weights v[slot, i] for kRows rows from first_row on and kBlocks blocks from
-// `block` on.
-template <bool kVnni, int kRows, int kBlocks>
-void Q8Sums(const ShortWeights& weights, int32_t first_row, size_t block, const SlotRows& rows,
-            const std::byte* first, int32_t n, size_t dim, Ahead& ahead, float* values) {
-  constexpr size_t kLanes = hn::MaxLanes(Shorts());
-  constexpr int kVecs = kBlocks * kBlockElements / kLanes;
-  VI low[kRows][kVecs], high[kRows][kVecs];
-  for (int r = 0; r < kRows; ++r) {
-    for (int c = 0; c < kVecs; ++c) low[r][c] = high[r][c] = hn::Zero(Ints());
-  }
-  const std::byte* row = first + block * kQ8Bytes + 2;
-  const size_t due = ahead.Due(kSumsStep, kQ8SumsShare, dim / (kBlocks * kBlockElements));
-  for (int32_t slot = 0; slot < n; slot += 2, row += 2 * rows.slot_bytes) {
-    // The last may have no neighbour; its weight is zero.
-    const std::byte* next = row + (slot + 1 < n ? rows.slot_bytes : 0);
-    if (slot % kSumsStep == 0) ahead.Fetch(due);
-    for (int c = 0; c < kVecs; ++c) {
-      const size_t b = c * kLanes / kBlockElements, at = b * kQ8Bytes + c * kLanes % kBlockElements;
-      const VS x = Bytes(row + at), y = Bytes(next + at);
-      const VS below = hn::InterleaveLower(Shorts(), x, y);
-      const VS above = hn::InterleaveUpper(Shorts(), x, y);
-      for (int r = 0; r < kRows; ++r) {
-        const VS w = PairAt(weights.of_row[first_row + r][block + b] + slot);
-        low[r][c] = AddPairs<kVnni>(w, below, low[r][c]);
-        high[r][c] = AddPairs<kVnni>(w, above, high[r][c]);
-      }
-    }
-  }
-  // Interleaving works within 128 bits: `low` has the first four of each eight elements.
-  HWY_ALIGN float first_fours[kLanes / 2], last_fours[kLanes / 2];
-  for (int r = 0; r < kRows; ++r) {
-    float* to = values + r * dim + block * kBlockElements;
-    for (int c = 0; c < kVecs; ++c) {
-      const V back = hn::Set(Floats(), weights.back[block + c * kLanes / kBlockElements]);
-      hn::Store(FromInts(low[r][c], back), Floats(), first_fours);
-      hn::Store(FromInts(high[r][c], back), Floats(), last_fours);
-      for (size_t i = 0; i < kLanes / 2; i += 4, to += 8) {
-        std::copy_n(first_fours + i, 4, to);
-        std::copy_n(last_fours + i, 4, to + 4);
-      }
-    }
-  }
-}
-
-template <bool kVnni, int kRows>
-void Q8AllBlocks(const ShortWeights& weights, int32_t first_row, size_t n_block,
-                 const SlotRows& rows, const std::byte* first, int32_t n, Ahead& ahead,
-                 float* values) {
-  constexpr int kBlocks = hn::MaxLanes(Floats()) < 16 ? 1 : 2;  // that fit the registers
-  const size_t dim = n_block * kBlockElements;
-  size_t b = 0;
-  for (; b + kBlocks <= n_block; b += kBlocks) {
-    Q8Sums<kVnni, kRows, kBlocks>(weights, first_row, b, rows, first, n, dim, ahead, values);
-  }
-  if (b < n_block) {
-    Q8Sums<kVnni, kRows, 1>(weights, first_row, b, rows, first, n, dim, ahead, values);
-  }
-}
-
 void AllQ8Logits(const AttentionTask& task, const SlotRows& k, size_t head_dim, Ahead& ahead,
                  float* logits) {
   const RowStarts starts(k, task.k, task.n_slot);
@@ -231,25 +170,10 @@ void AllQ8Logits(const AttentionTask& task, const SlotRows& k, size_t head_dim, 
   });
 }
 
-void AllQ8Sums(const float* weights, const AttentionTask& task, const SlotRows& v, size_t head_dim,
-               Ahead& ahead, float* values) {
-  const size_t n_block = head_dim / kBlockElements;
-  BlockScales scales;
-  scales.Read(v, task.v, task.n_slot, n_block, ahead);
-  ShortWeights rounded;
-  rounded.Round(weights, task.n_row, scales, n_block, task.n_slot, ahead);
-  ForGroups(task.n_row, [&]<int kRows>(int32_t r) {
-    const auto sums_of = HasVnni() ? Q8AllBlocks<true, kRows> : Q8AllBlocks<false, kRows>;
-    sums_of(rounded, r, n_block, v, task.v, task.n_slot, ahead, values + r * head_dim);
-  });
-}
-
 #else
 
-constexpr bool kQ8InIntegers = false;
 void RoundQueries(int32_t, size_t, FewQueries*) {}
 void AllQ8Logits(const AttentionTask&, const SlotRows&, size_t, Ahead&, float*) {}
-void AllQ8Sums(const float*, const AttentionTask&, const SlotRows&, size_t, Ahead&, float*) {}
 
 #endif
 
@@ -257,4 +181,4 @@ void AllQ8Sums(const float*, const AttentionTask&, const SlotRows&, size_t, Ahea
 }  // namespace kvbound
 HWY_AFTER_NAMESPACE();
 
-#endif  // KVBOUND_KERNELS_ATTENTION_Q8_INL_H_
+#endif  // KVBOUND_KERNELS_ATTENTION_Q8_KEYS_INL_H_
