@@ -28,67 +28,75 @@ HWY_INLINE VS Bytes(const std::byte* at) {
   return hn::PromoteTo(Shorts(), hn::LoadU(d8, reinterpret_cast<const int8_t*>(at)));
 }
 
-// Scales of the blocks of rows, [n_block, range]; zero up to whole vectors.
-struct BlockScales {
-  void Read(const SlotRows& rows, const std::byte* first, int32_t n, size_t n_block, Ahead& ahead) {
-    const int32_t lanes = hn::Lanes(Floats());
-    const int32_t padded = (n + lanes - 1) / lanes * lanes;
+// Weights times the scales of V's blocks in 16 bits. A weight is at most 1.
+class ShortWeights {
+ public:
+  // weights: [n_row, kFewRowsRange], zero from n up to whole vectors.
+  void Round(const float* weights, int32_t n_row, const SlotRows& rows, const std::byte* first,
+             int32_t n, size_t n_block, Ahead& ahead) {
+    const Floats d;
+    const int32_t lanes = hn::Lanes(d);
+    HWY_ALIGN float scales[kMaxBlocks][kFewRowsRange];
+    for (size_t b = 0; b < n_block; ++b) {
+      const ShortFactors factors =
+          ReadScales(rows, first + b * kQ8Bytes, n, n_block, ahead, scales[b]);
+      back[b] = factors.Back();
+      to_[b] = factors.To();
+    }
+    constexpr int32_t kStep = 64;  // slots between requests
+    const size_t due = ahead.Due(kStep, kQ8WeightsShare, n_block * n_row);
+    for (size_t b = 0; b < n_block; ++b) {
+      const V to = hn::Set(d, to_[b]);
+      for (int32_t slot = 0; slot < n; slot += lanes) {
+        hn::Store(hn::Mul(hn::Load(d, scales[b] + slot), to), d, scales[b] + slot);
+      }
+      for (int32_t r = 0; r < n_row; ++r) {
+        const float* weight = weights + r * kFewRowsRange;
+        for (int32_t slot = 0; slot < n; slot += lanes) {
+          if (slot % kStep == 0) ahead.Fetch(due);
+          StoreShorts(hn::LoadU(d, weight + slot), hn::Load(d, scales[b] + slot),
+                      of_row_[r][b] + slot);
+        }
+      }
+    }
+  }
+  // Those of slots `slot` and the next one.
+  HWY_INLINE VS Pair(int32_t r, size_t b, int32_t slot) const {
+    return PairAt(of_row_[r][b] + slot);
+  }
+
+  float back[kMaxBlocks];  // factors to floats
+
+ private:
+  // Scales of one block of n rows; zero up to whole vectors.
+  static ShortFactors ReadScales(const SlotRows& rows, const std::byte* at, int32_t n,
+                                 size_t n_block, Ahead& ahead, float* scales) {
     HWY_ALIGN uint16_t halves[kFewRowsRange];
     constexpr int32_t kStep = 32;  // slots between requests
     const size_t due = ahead.Due(kStep, kQ8ScalesShare, n_block);
-    for (size_t b = 0; b < n_block; ++b) {
-      const std::byte* at = first + b * kQ8Bytes;
-      int32_t slot = 0;
-      for (; slot + 8 <= n; slot += 8) {
-        if (slot % kStep == 0) ahead.Fetch(due);
-        for (int32_t s = 0; s < 8; ++s, at += rows.slot_bytes) {
-          std::memcpy(&halves[slot + s], at, sizeof(uint16_t));
-        }
-      }
-      for (; slot < n; ++slot, at += rows.slot_bytes) {
-        std::memcpy(&halves[slot], at, sizeof(uint16_t));
-      }
-      std::fill(halves + n, halves + padded, uint16_t{0});
-      for (int32_t i = 0; i < padded; i += lanes) {
-        hn::StoreU(F16Row::At(reinterpret_cast<const std::byte*>(halves), i), Floats(),
-                   of_block[b] + i);
+    int32_t slot = 0;
+    for (; slot + 8 <= n; slot += 8) {
+      if (slot % kStep == 0) ahead.Fetch(due);
+      for (int32_t s = 0; s < 8; ++s, at += rows.slot_bytes) {
+        std::memcpy(&halves[slot + s], at, sizeof(uint16_t));
       }
     }
+    for (; slot < n; ++slot, at += rows.slot_bytes) {
+      std::memcpy(&halves[slot], at, sizeof(uint16_t));
+    }
+    const int32_t padded = hwy::RoundUpTo(n, hn::MaxLanes(Floats()));
+    std::fill(halves + n, halves + padded, uint16_t{0});
+    ShortFactors factors;
+    for (int32_t i = 0; i < padded; i += hn::Lanes(Floats())) {
+      const V scale = F16Row::At(reinterpret_cast<const std::byte*>(halves), i);
+      factors.Add(scale);
+      hn::Store(scale, Floats(), scales + i);
+    }
+    return factors;
   }
-  HWY_ALIGN float of_block[kMaxBlocks][kFewRowsRange];
-};
 
-// Weights times the scales of V's blocks in 16 bits. A weight is at most 1.
-struct ShortWeights {
-  // weights: [n_row, kFewRowsRange], zero from n up to whole vectors.
-  void Round(const float* weights, int32_t n_row, const BlockScales& scales, size_t n_block,
-             int32_t n, Ahead& ahead) {
-    const Floats d;
-    const int32_t lanes = hn::Lanes(d);
-    constexpr int32_t kStep = 64;
-    const size_t due = ahead.Due(kStep, kQ8WeightsShare, n_block * n_row);
-    for (size_t b = 0; b < n_block; ++b) {
-      ShortFactors factors;
-      for (int32_t slot = 0; slot < n; slot += lanes) {
-        factors.Add(hn::LoadU(d, scales.of_block[b] + slot));
-      }
-      back[b] = factors.Back();
-      const V to = hn::Set(d, factors.To());
-      HWY_ALIGN float factor[kFewRowsRange];
-      for (int32_t slot = 0; slot < n; slot += lanes) {
-        hn::Store(hn::Mul(hn::Load(d, scales.of_block[b] + slot), to), d, factor + slot);
-      }
-      for (int32_t r = 0; r < n_row; ++r) {
-        for (int32_t slot = 0; slot < n; slot += lanes) {
-          if (slot % kStep == 0) ahead.Fetch(due);
-          StoreShorts(hn::LoadU(d, weights + r * kFewRowsRange + slot), hn::Load(d, factor + slot),
-                      of_row[r][b] + slot);
-        }
-      }
-    }
-  }
-  HWY_ALIGN int16_t of_row[kFewRows][kMaxBlocks][kFewRowsRange];
-  float back[kMaxBlocks];
+  float to_[kMaxBlocks];
+  HWY_ALIGN int16_t of_row_[kFewRows][kMaxBlocks][kFewRowsRange];
 };
 
 // values[r, i] = sum of weights v[slot, i] for kRows rows from first_row on and kBlocks blocks from
@@ -102,24 +110,30 @@ void Q8Sums(const ShortWeights& weights, int32_t first_row, size_t block, const 
   for (int r = 0; r < kRows; ++r) {
     for (int c = 0; c < kVecs; ++c) low[r][c] = high[r][c] = hn::Zero(Ints());
   }
-  const std::byte* row = first + block * kQ8Bytes + 2;
-  const size_t due = ahead.Due(kSumsStep, kQ8SumsShare, dim / (kBlocks * kBlockElements));
-  for (int32_t slot = 0; slot < n; slot += 2, row += 2 * rows.slot_bytes) {
-    // The last may have no neighbour; its weight is zero.
-    const std::byte* next = row + (slot + 1 < n ? rows.slot_bytes : 0);
-    if (slot % kSumsStep == 0) ahead.Fetch(due);
+  // Two rows, the last may have no neighbour: its weight is zero.
+  const auto add = [&](int32_t slot, const std::byte* row, const std::byte* next) HWY_ATTR {
     for (int c = 0; c < kVecs; ++c) {
       const size_t b = c * kLanes / kBlockElements, at = b * kQ8Bytes + c * kLanes % kBlockElements;
       const VS x = Bytes(row + at), y = Bytes(next + at);
       const VS below = hn::InterleaveLower(Shorts(), x, y);
       const VS above = hn::InterleaveUpper(Shorts(), x, y);
       for (int r = 0; r < kRows; ++r) {
-        const VS w = PairAt(weights.of_row[first_row + r][block + b] + slot);
+        const VS w = weights.Pair(first_row + r, block + b, slot);
         low[r][c] = AddPairs<kVnni>(w, below, low[r][c]);
         high[r][c] = AddPairs<kVnni>(w, above, high[r][c]);
       }
     }
+  };
+  const size_t step = rows.slot_bytes;
+  const std::byte* row = first + block * kQ8Bytes + 2;
+  const size_t due = ahead.Due(4, kQ8SumsShare, dim / (kBlocks * kBlockElements));
+  int32_t slot = 0;
+  for (; slot + 4 <= n; slot += 4, row += 4 * step) {
+    ahead.Fetch(due);
+    add(slot, row, row + step);
+    add(slot + 2, row + 2 * step, row + 3 * step);
   }
+  for (; slot < n; slot += 2, row += 2 * step) add(slot, row, slot + 1 < n ? row + step : row);
   // Interleaving works within 128 bits: `low` has the first four of each eight elements.
   HWY_ALIGN float first_fours[kLanes / 2], last_fours[kLanes / 2];
   for (int r = 0; r < kRows; ++r) {
@@ -154,10 +168,8 @@ void Q8AllBlocks(const ShortWeights& weights, int32_t first_row, size_t n_block,
 void AllQ8Sums(const float* weights, const AttentionTask& task, const SlotRows& v, size_t head_dim,
                Ahead& ahead, float* values) {
   const size_t n_block = head_dim / kBlockElements;
-  BlockScales scales;
-  scales.Read(v, task.v, task.n_slot, n_block, ahead);
   ShortWeights rounded;
-  rounded.Round(weights, task.n_row, scales, n_block, task.n_slot, ahead);
+  rounded.Round(weights, task.n_row, v, task.v, task.n_slot, n_block, ahead);
   ForGroups(task.n_row, [&]<int kRows>(int32_t r) {
     const auto sums_of = HasVnni() ? Q8AllBlocks<true, kRows> : Q8AllBlocks<false, kRows>;
     sums_of(rounded, r, n_block, v, task.v, task.n_slot, ahead, values + r * head_dim);
