@@ -65,42 +65,52 @@ class Tasks {
   // Each lies behind the one before. Not to be called after the last.
   Place Next() {
     if (next_ == end_) Draw();
-    const int32_t task = next_++;
-    while (head_ < split_.n_head_unit && task >= head_first_ + OfHead(head_)) {
-      head_first_ += OfHead(head_++);
-    }
-    if (head_ == split_.n_head_unit) return {head_};
-    const int32_t n_range = Ranges(head_), in_head = task - head_first_;
-    return {head_, in_head / n_range, in_head % n_range};
+    return next_ == end_ ? Place{split_.n_head_unit} : At(next_++);
+  }
+
+  // What Next will return, as far as that is known. Tasks are drawn for it only if others find
+  // some, too.
+  Place Following() {
+    const int32_t left = n_task_ - call_.counters[0].load(std::memory_order_relaxed);
+    if (next_ == end_ && !split_.tiled && left >= n_thread_) Draw();
+    return next_ == end_ ? Place{split_.n_head_unit} : At(next_);
   }
 
  private:
   int32_t OfHead(int32_t head) const { return split_.n_tile * Ranges(head); }
 
+  Place At(int32_t task) {
+    while (task >= head_first_ + OfHead(head_)) head_first_ += OfHead(head_++);
+    const int32_t n_range = Ranges(head_), in_head = task - head_first_;
+    return {head_, in_head / n_range, in_head % n_range};
+  }
+
   // A part of what is left, so that a thread reads on in memory, down to one task, so that all
   // threads end together however fast each is. Tiles one by one: later ones see more. The last
   // thread that finds nothing left sets the counter back.
   void Draw() {
+    if (all_drawn_) return;
     std::atomic<int32_t>& drawn = call_.counters[0];
-    int32_t n;
-    next_ = drawn.load(std::memory_order_relaxed);
+    int32_t first = drawn.load(std::memory_order_relaxed), n = 0;
     do {
-      if (next_ >= n_task_) {
-        next_ = n_task_;
+      if (first >= n_task_) {
+        all_drawn_ = true;
         const int32_t n_done = drawn.fetch_add(1, std::memory_order_relaxed) - n_task_ + 1;
         if (n_done == n_thread_) drawn.store(0, std::memory_order_relaxed);
         return;
       }
-      n = split_.tiled ? 1 : std::max(1, (n_task_ - next_) / (2 * n_thread_));
-    } while (!drawn.compare_exchange_weak(next_, next_ + n, std::memory_order_relaxed));
-    end_ = next_ + n;
+      n = split_.tiled ? 1 : std::max(1, (n_task_ - first) / (2 * n_thread_));
+    } while (!drawn.compare_exchange_weak(first, first + n, std::memory_order_relaxed));
+    next_ = first;
+    end_ = first + n;
   }
 
   const AttentionCall& call_;
   const Split& split_;
   const int n_thread_;
-  int32_t n_task_ = 0;                 // of the call
-  int32_t next_ = 0, end_ = 0;         // drawn and not begun
+  int32_t n_task_ = 0;          // of the call
+  int32_t next_ = 0, end_ = 0;  // drawn and not begun
+  bool all_drawn_ = false;
   int32_t head_ = 0, head_first_ = 0;  // of the last task, and the first task of that head
 };
 
@@ -115,13 +125,10 @@ class Work {
         tasks_(call, split_, n_thread) {}
 
   void Run() {
-    Place at = tasks_.Next();
-    while (at.head < split_.n_head_unit) {
-      const Place next = tasks_.Next();
+    for (Place at = tasks_.Next(); at.head < split_.n_head_unit; at = tasks_.Next()) {
       if (at.head != head_) EnterHead(at.head);
       if (at.tile != tile_) EnterTile(at.tile);
-      RunTask(at.range, next);
-      at = next;
+      RunTask(at.range, tasks_.Following());
     }
   }
 
