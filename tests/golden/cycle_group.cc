@@ -231,10 +231,18 @@ void CompareFullCacheView(const CycleCase& c, const FullCacheView& view, CaseRep
 
 }  // namespace
 
-std::string WhyCycleMethodIsSkipped(const std::string& method) {
+std::string WhyCycleMethodIsSkipped(const std::string& method, AttentionPath attention) {
   const Method* known = FindMethod(method);
-  if (known != nullptr) return std::string(known->skip_reason);
-  return StrCat("method '", Printable(method), "' is not known to this build");
+  if (known == nullptr) {
+    return StrCat("method '", Printable(method), "' is not known to this build");
+  }
+  if (!known->skip_reason.empty()) return std::string(known->skip_reason);
+  const bool fused = attention == AttentionPath::kAuto || attention == AttentionPath::kFused;
+  const auto policy = MakePolicy(PolicyOf(*known));
+  if (!fused && policy.ok() && (*policy)->Info().needs_attention_mass) {
+    return StrCat("policy '", known->policy, "' needs fused attention");
+  }
+  return "";
 }
 
 Status RunCycleCase(const CaseFile& file, const Subject& subject, CaseReport* report) {

@@ -79,9 +79,9 @@ struct RunOutcome {
 };
 
 RunOutcome RunFolder(const fs::path& cases, std::vector<NamedModel> models,
-                     std::vector<std::string> filters = {}) {
-  RunRequest request{cases, std::move(models), std::move(filters), {}};
-  request.options.n_threads = 1;
+                     std::vector<std::string> filters = {},
+                     AttentionPath attention = AttentionPath::kAuto) {
+  RunRequest request{cases, std::move(models), std::move(filters), {1, attention}};
   std::map<std::string, CaseResult> results;
   auto summary =
       RunCases(request, [&](const CaseResult& result) { results[result.name] = result; });
@@ -417,6 +417,17 @@ TEST(GoldenRunner, SkipsWithTheReason) {
   EXPECT_EQ(outcome.results.at("sliding").reason, "no --model another=FILE given");
   EXPECT_EQ(outcome.summary->n_skip, 3);
   EXPECT_FALSE(outcome.summary->ok()) << "no case ran";
+}
+
+TEST(GoldenRunner, SkipsWhatStockAttentionCannotDo) {
+  const fs::path folder = testing::MakeTempDir();
+  GoldenCase other = GoldenCase::Read(MadeFolder::Get().cases, "cycles/tiny-cycle-sliding");
+  other.header["method"] = "h2o";
+  other.Write(folder, "h2o");
+  const RunOutcome outcome =
+      RunFolder(folder, {{kModel, MadeFolder::Get().model_file}}, {}, AttentionPath::kStock);
+  EXPECT_EQ(outcome.results.at("h2o").outcome, Outcome::kSkip);
+  EXPECT_EQ(outcome.results.at("h2o").reason, "policy 'h2o' needs fused attention");
 }
 
 TEST(GoldenRunner, FiltersChooseByName) {

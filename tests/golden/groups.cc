@@ -25,11 +25,11 @@ constexpr std::array kKinds = {
 
 }  // namespace
 
-Result<CaseKind> KindOf(const CaseFile& file) {
+Result<CaseKind> KindOf(const CaseFile& file, AttentionPath attention) {
   KVBOUND_ASSIGN_OR_RETURN(const std::string group, file.Text("group"));
   if (file.Has("method")) {
     KVBOUND_ASSIGN_OR_RETURN(const std::string method, file.Text("method"));
-    const std::string reason = WhyCycleMethodIsSkipped(method);
+    const std::string reason = WhyCycleMethodIsSkipped(method, attention);
     return reason.empty() ? CaseKind{RunCycleCase, ""} : CaseKind{nullptr, reason};
   }
   bool known = false;

@@ -28,8 +28,8 @@ struct CaseKind {
   std::string skip_reason;  // set iff run is null
 };
 
-// By group, method and fields of the header.
-Result<CaseKind> KindOf(const CaseFile& file);
+// By group, method and fields of the header, and by what the method needs.
+Result<CaseKind> KindOf(const CaseFile& file, AttentionPath attention);
 
 // The groups; each has a file of its own.
 Status RunLogitsCase(const CaseFile& file, const Subject& subject, CaseReport* report);
@@ -39,8 +39,8 @@ Status RunCycleCase(const CaseFile& file, const Subject& subject, CaseReport* re
 Status RunTrainCase(const CaseFile& file, const Subject& subject, CaseReport* report);
 // Empty where this build can train gates.
 std::string WhyTrainCaseIsSkipped();
-// Empty where RunCycleCase knows the method.
-std::string WhyCycleMethodIsSkipped(const std::string& method);
+// Empty where RunCycleCase knows the method, and the method can do with this attention.
+std::string WhyCycleMethodIsSkipped(const std::string& method, AttentionPath attention);
 
 }  // namespace kvbound::golden
 

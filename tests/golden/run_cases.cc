@@ -56,7 +56,7 @@ Result<CaseResult> RunOne(const RunRequest& request, const std::string& name, Mo
   if (!file.ok()) return Failed(result, file.status());
   const Result<std::string> model_name = file->Text("model");
   if (!model_name.ok()) return Failed(result, model_name.status());
-  const Result<CaseKind> kind = KindOf(*file);
+  const Result<CaseKind> kind = KindOf(*file, request.options.attention);
   if (!kind.ok()) return Failed(result, kind.status());
   if (kind->run == nullptr) return Skipped(result, kind->skip_reason);
   if (!shelf->Has(*model_name)) {
