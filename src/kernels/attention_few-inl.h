@@ -43,7 +43,8 @@ HWY_INLINE auto SumOf128BitBlocks(D d, Vec x) {
 
 // Asks for what is read next, V of this range and then K of the next one: short ranges of K and V
 // in turn leave hardware prefetchers behind. Each step of the work takes its share, by the time
-// that it needs, so that memory is never idle. Past the end of memory it does no harm.
+// that it needs, so that memory is never idle, and a few cache lines at a time: more than a core
+// can wait for hold up all that it reads. Past the end of memory it does no harm.
 class Ahead {
  public:
   // v, next_k: their bytes at a task of n_slot slots. Without a next K it asks for V again.
@@ -82,9 +83,6 @@ class Ahead {
   size_t slot_bytes_;
   size_t due_ = 0;  // bytes times kShares
 };
-
-// Slots between requests while values are added up: each costs about as much as a slot's work.
-constexpr int32_t kSumsStep = 4;
 
 // Calls body.operator()<kRows>(first_row) for all rows in groups of at most four.
 template <class Body>

@@ -93,9 +93,10 @@ HWY_INLINE void SumColumns(const float* weights, const ReadableRows& rows, int32
     for (int c = 0; c < kVecs; ++c) sum[r][c] = hn::Zero(d);
   }
   const std::byte* row = rows.data;
-  const size_t due = ahead.Due(kSumsStep, kSumsShare, hwy::DivCeil(dim, kVecs * lanes));
+  constexpr int32_t kStep = 4;  // slots between requests
+  const size_t due = ahead.Due(kStep, kSumsShare, hwy::DivCeil(dim, kVecs * lanes));
   for (int32_t slot = 0; slot < n; ++slot, row += rows.stride) {
-    if (slot % kSumsStep == 0) ahead.Fetch(due);
+    if (slot % kStep == 0) ahead.Fetch(due);
     V x[kVecs];
     for (int c = 0; c < kVecs; ++c) x[c] = Row::At(row, first + c * lanes);
     for (int r = 0; r < kRows; ++r) {
