@@ -4,7 +4,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 common=(build/kvbound run -m models/smollm2-135m-instruct-q4_1.gguf -f examples/dracula.txt
-  --temp 0.7 --seed 1)
+  --temp 0.7 --repeat-penalty 1.1 --seed 1)
 for policy in "--policy counter-causal-fast --budget 512 --chunk 128 -n 200" \
   "--policy retention --gates gates/smollm2-135m-instruct.gguf --budget 256 --chunk 64 -n 100"; do
   read -ra options <<<"$policy"
