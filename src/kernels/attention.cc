@@ -68,11 +68,10 @@ class Tasks {
     return next_ == end_ ? Place{split_.n_head_unit} : At(next_++);
   }
 
-  // What Next will return, as far as that is known. Tasks are drawn for it only if others find
-  // some, too.
+  // What Next will return, as far as that is known. A task is drawn for it unless there are so few
+  // that another thread could want it.
   Place Following() {
-    const int32_t left = n_task_ - call_.counters[0].load(std::memory_order_relaxed);
-    if (next_ == end_ && !split_.tiled && left >= n_thread_) Draw();
+    if (next_ == end_ && !split_.tiled && n_task_ >= 2 * n_thread_) Draw();
     return next_ == end_ ? Place{split_.n_head_unit} : At(next_);
   }
 
