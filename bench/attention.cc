@@ -322,7 +322,7 @@ std::vector<Setup> Setups(int64_t only_tokens) {
   return setups;
 }
 
-// Lets Highway take the best of the named instruction set and worse ones.
+// Makes our kernels take the named instruction set.
 void LimitTarget(const std::string& name) {
   for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
     if (name != hwy::TargetName(target)) continue;

@@ -62,7 +62,7 @@ class Tasks {
     return std::max(1, CeilDiv(call_.n_slot[head], split_.range));
   }
 
-  // Each lies behind the one before. Not to be called after the last.
+  // Each lies behind the one before.
   Place Next() {
     if (next_ == end_) Draw();
     return next_ == end_ ? Place{split_.n_head_unit} : At(next_++);

@@ -29,10 +29,10 @@ struct ReadableRows {
       : type(rows.type), data(first), stride(rows.slot_bytes) {
     const bool blocks = rows.type == KvType::kQ8_0 || rows.type == KvType::kQ4_0;
     if (n % hn::Lanes(Floats()) == 0 && !blocks) return;
-    RowsToFloats(rows, first, n_row, n, PaddedDim(n), floats);
+    RowsToFloats(rows, first, n_row, n, WholeVectors(n), floats);
     type = KvType::kF32;
     data = reinterpret_cast<const std::byte*>(floats);
-    stride = PaddedDim(n) * sizeof(float);
+    stride = WholeVectors(n) * sizeof(float);
   }
 
   KvType type;
@@ -140,7 +140,7 @@ HWY_INLINE void ForRows(KvType type, int32_t n_row, const Body& body) {
 // Logits of all rows of a task.
 void AllLogits(const AttentionTask& task, const SlotRows& k, size_t head_dim, Ahead& ahead,
                float* logits) {
-  const size_t dim = PaddedDim(head_dim);
+  const size_t dim = WholeVectors(head_dim);
   const float* q = task.queries->floats;
   const ReadableRows keys(k, task.k, task.n_slot, head_dim);
   ForRows(keys.type, task.n_row, [&]<class Row, int kRows>(int32_t r) {
@@ -151,7 +151,7 @@ void AllLogits(const AttentionTask& task, const SlotRows& k, size_t head_dim, Ah
 // Sums of V of all rows of a task, [n_row, padded dim].
 void AllSums(const float* weights, const AttentionTask& task, const SlotRows& v, size_t head_dim,
              Ahead& ahead, float* values) {
-  const size_t dim = PaddedDim(head_dim);
+  const size_t dim = WholeVectors(head_dim);
   const ReadableRows rows(v, task.v, task.n_slot, head_dim);
   ForRows(rows.type, task.n_row, [&]<class Row, int kRows>(int32_t r) {
     WeightedSums<Row, kRows>(weights + r * kFewRowsRange, rows, task.n_slot, dim, ahead,
@@ -164,7 +164,7 @@ void Softmax(float* logits, int32_t n, int32_t n_row, Ahead& ahead, float* max_o
              float* sum_out) {
   const Floats d;
   const int32_t lanes = static_cast<int32_t>(hn::Lanes(d));
-  const int32_t padded = (n + lanes - 1) / lanes * lanes;
+  const int32_t padded = static_cast<int32_t>(WholeVectors(n));
   std::fill(logits + n, logits + padded, kHidden);
   V max = hn::Set(d, kNoLogit);
   for (int32_t i = 0; i < padded; i += lanes) max = hn::Max(max, hn::LoadU(d, logits + i));
@@ -192,7 +192,7 @@ HWY_INLINE void HideFromRow(const AttentionTask& task, int32_t r, float* logits)
 }
 
 void Prepare(const AttentionCall& call, const int64_t* rows, int32_t n_row, FewQueries* queries) {
-  const size_t head_dim = call.shape.head_dim, dim = PaddedDim(head_dim);
+  const size_t head_dim = call.shape.head_dim, dim = WholeVectors(head_dim);
   float* q = queries->floats;
   for (int32_t r = 0; r < n_row; ++r, q += dim) {
     const float* from = call.q + rows[r];
@@ -211,7 +211,7 @@ void FewRows(const AttentionCall& call, const AttentionTask& task) {
   if (task.value_length != nullptr) {
     RowLengths(call.v, task.v, task.n_slot, call.shape.head_dim, task.value_length);
   }
-  const size_t head_dim = call.shape.head_dim, dim = PaddedDim(head_dim);
+  const size_t head_dim = call.shape.head_dim, dim = WholeVectors(head_dim);
   const int32_t n = task.n_slot;
   HWY_ALIGN float own_weights[kFewRows * kFewRowsRange];
   float* weights = task.part.weights == nullptr ? own_weights : task.part.weights;

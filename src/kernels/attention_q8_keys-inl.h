@@ -142,8 +142,7 @@ HWY_INLINE void LogitsOfLanes(const FewQueries& q, int32_t first_row, size_t n_b
 struct RowStarts {
   RowStarts(const SlotRows& rows, const std::byte* first, int32_t n) {
     for (int32_t slot = 0; slot < n; ++slot, first += rows.slot_bytes) of_slot[slot] = first;
-    const int32_t padded = hwy::RoundUpTo(n, hn::MaxLanes(Floats()));
-    std::fill(of_slot + n, of_slot + padded, of_slot[n - 1]);
+    std::fill(of_slot + n, of_slot + WholeVectors(n), of_slot[n - 1]);
   }
   const std::byte* of_slot[kFewRowsRange];
 };

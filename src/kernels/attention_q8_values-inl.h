@@ -37,16 +37,17 @@ class ShortWeights {
     const Floats d;
     const int32_t lanes = hn::Lanes(d);
     HWY_ALIGN float scales[kMaxBlocks][kFewRowsRange];
+    float to_shorts[kMaxBlocks];
     for (size_t b = 0; b < n_block; ++b) {
       const ShortFactors factors =
           ReadScales(rows, first + b * kQ8Bytes, n, n_block, ahead, scales[b]);
       back[b] = factors.Back();
-      to_[b] = factors.To();
+      to_shorts[b] = factors.To();
     }
     constexpr int32_t kStep = 64;  // slots between requests
     const size_t due = ahead.Due(kStep, kQ8WeightsShare, n_block * n_row);
     for (size_t b = 0; b < n_block; ++b) {
-      const V to = hn::Set(d, to_[b]);
+      const V to = hn::Set(d, to_shorts[b]);
       for (int32_t slot = 0; slot < n; slot += lanes) {
         hn::Store(hn::Mul(hn::Load(d, scales[b] + slot), to), d, scales[b] + slot);
       }
@@ -84,7 +85,7 @@ class ShortWeights {
     for (; slot < n; ++slot, at += rows.slot_bytes) {
       std::memcpy(&halves[slot], at, sizeof(uint16_t));
     }
-    const int32_t padded = hwy::RoundUpTo(n, hn::MaxLanes(Floats()));
+    const int32_t padded = static_cast<int32_t>(WholeVectors(n));
     std::fill(halves + n, halves + padded, uint16_t{0});
     ShortFactors factors;
     for (int32_t i = 0; i < padded; i += hn::Lanes(Floats())) {
@@ -95,7 +96,6 @@ class ShortWeights {
     return factors;
   }
 
-  float to_[kMaxBlocks];
   HWY_ALIGN int16_t of_row_[kFewRows][kMaxBlocks][kFewRowsRange];
 };
 

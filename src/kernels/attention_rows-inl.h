@@ -134,8 +134,8 @@ inline void RowLengths(const SlotRows& rows, const std::byte* first, int32_t n, 
   }
 }
 
-// Floats from a row to the next in buffers: whole vectors.
-HWY_INLINE size_t PaddedDim(size_t n) { return hwy::RoundUpTo(n, hn::Lanes(Floats())); }
+// n floats up to whole vectors, as rows of buffers have them.
+HWY_INLINE size_t WholeVectors(size_t n) { return hwy::RoundUpTo(n, hn::Lanes(Floats())); }
 
 struct RankRange {
   int32_t least, greatest;

@@ -49,9 +49,9 @@ struct FewQueries {
 };
 
 struct AttentionTask {
-  const float* q;             // row r: q + rows[r]
+  const float* q;             // of a tile; row r: q + rows[r]
   const int64_t* rows;        // [n_row]: offsets of the rows' queries in q
-  const FewQueries* queries;  // the same, of few rows
+  const FewQueries* queries;  // of few rows
   int32_t n_row;
   const int32_t* begin;  // [n_row]: ranks that a row sees, [begin, end)
   const int32_t* end;

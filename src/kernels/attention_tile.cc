@@ -177,7 +177,7 @@ BlockRows ReadBlock(const SlotRows& rows, const std::byte* first, int32_t n, siz
   if (rows.type == KvType::kF32) {
     return {reinterpret_cast<const float*>(first), rows.slot_bytes / sizeof(float)};
   }
-  const size_t stride = PaddedDim(dim);
+  const size_t stride = WholeVectors(dim);
   RowsToFloats(rows, first, n, dim, stride, buffer);
   return {buffer, stride};
 }
