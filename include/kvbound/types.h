@@ -9,10 +9,18 @@ namespace kvbound {
 // An id of the model's vocabulary.
 using Token = int32_t;
 
-// The index of a token in its whole sequence: what RoPE saw. Kept for life, never renumbered.
+// The index of a token in its whole sequence. Kept for life, never renumbered.
 struct Position {
   int32_t value = 0;
   auto operator<=>(const Position&) const = default;
+};
+
+// The position by which RoPE has rotated a key or a query. Equal to the Position until a rebase
+// moves the keys of the cache back, so that no query leaves the context that a model was trained
+// on.
+struct RopePosition {
+  int32_t value = 0;
+  auto operator<=>(const RopePosition&) const = default;
 };
 
 // A row of the bounded store. Says nothing about when its token came: slots are reused.

@@ -4,6 +4,7 @@
 
 #include "base/strings.h"
 #include "ggml.h"
+#include "kv/key_rotation.h"
 #include "kv/kv_type.h"
 #include "kv/slot_moves.h"
 #include "kvbound/types.h"
@@ -97,11 +98,13 @@ uint64_t KvLayout::staging_bytes() const {
 
 uint64_t KvLayout::host_bytes() const {
   const uint64_t slots = n_slot();
-  const uint64_t owners = uint64_t(n_seq) * n_set() * slots * (sizeof(Position) + sizeof(Token));
+  const uint64_t owners =
+      uint64_t(n_seq) * n_set() * slots * (sizeof(Position) + sizeof(RopePosition) + sizeof(Token));
   const uint64_t cut = n_set() * slots * (sizeof(float) + sizeof(uint8_t)) +
                        slots * (sizeof(int32_t) + sizeof(SlotMove));
   const uint64_t n_tensor = 2 * uint64_t(n_layer) + (n_hidden > 0 ? 1 : 0);
-  return owners + cut + staging_bytes() + n_tensor * ggml_tensor_overhead();
+  return owners + cut + staging_bytes() + KeyTurner::Bytes(head_dim) +
+         n_tensor * ggml_tensor_overhead();
 }
 
 std::string KvLayout::k_formula() const {

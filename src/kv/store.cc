@@ -4,10 +4,12 @@
 #include <cstring>
 #include <limits>
 #include <new>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
 #include "base/strings.h"
+#include "kv/kv_type.h"
 
 namespace kvbound {
 
@@ -68,12 +70,14 @@ uint64_t BufferBytes(ggml_backend_buffer_t buffer) {
 KvStore::~KvStore() = default;
 
 Result<std::unique_ptr<KvStore>> KvStore::Create(const KvLayout& layout,
-                                                 ggml_backend_buffer_type_t buffer_type) {
+                                                 ggml_backend_buffer_type_t buffer_type,
+                                                 KeyRotation rotation) {
   KVBOUND_RETURN_IF_ERROR(layout.Validate());
   std::unique_ptr<KvStore> store(new KvStore(layout));
   KVBOUND_RETURN_IF_ERROR(store->CreateTensors(buffer_type));
   try {
     store->CreateHostArrays();
+    store->turner_.emplace(std::move(rotation), ToGgmlType(layout.type_k), layout.head_dim);
   } catch (const std::bad_alloc&) {
     return OutOfBudget(
         StrCat("slot tables: no room for ", layout.host_bytes(), " bytes in host memory"));
@@ -111,6 +115,7 @@ void KvStore::CreateHostArrays() {
   Allocate(seqs_, layout_.n_seq);
   for (Sequence& sequence : seqs_) {
     Allocate(sequence.positions, all);
+    Allocate(sequence.rope_positions, all);
     Allocate(sequence.tokens, all);
     Allocate(sequence.log_beta, layout_.log_beta_bytes() / layout_.n_seq / sizeof(float));
     Allocate(sequence.attention_mass,
@@ -133,12 +138,18 @@ std::span<const Token> KvStore::tokens(int32_t seq, int32_t set) const {
   return std::span(s.tokens).subspan(static_cast<size_t>(set) * layout_.n_slot(), s.n);
 }
 
+std::span<const RopePosition> KvStore::rope_positions(int32_t seq, int32_t set) const {
+  const Sequence& s = seqs_[seq];
+  return std::span(s.rope_positions).subspan(static_cast<size_t>(set) * layout_.n_slot(), s.n);
+}
+
 void KvStore::Clear(int32_t seq, Granularity granularity) {
   KvLayout layout = layout_;
   layout.granularity = granularity;
   DCHECK(layout.n_set() <= layout_.n_set());
   ZeroSlots(seq, 0, layout_.n_slot());
   seqs_[seq].n = 0;
+  seqs_[seq].next_rope = {};
   seqs_[seq].n_set = layout.n_set();
 }
 
@@ -157,12 +168,16 @@ Status KvStore::Append(int32_t seq, std::span<const Token> tokens, Position firs
   for (int32_t set = 0; set < s.n_set; ++set) {
     const size_t begin = static_cast<size_t>(set) * layout_.n_slot() + s.n;
     std::copy(tokens.begin(), tokens.end(), s.tokens.begin() + begin);
-    for (int32_t i = 0; i < t; ++i) s.positions[begin + i] = {first.value + i};
+    for (int32_t i = 0; i < t; ++i) {
+      s.positions[begin + i] = {first.value + i};
+      s.rope_positions[begin + i] = {s.next_rope.value + i};
+    }
   }
   for (size_t row = s.n; row < s.attention_mass.size(); row += layout_.n_slot()) {
     std::fill_n(s.attention_mass.begin() + row, t, 0.0f);
   }
   s.n += static_cast<int32_t>(t);
+  s.next_rope.value += static_cast<int32_t>(t);
   return Status::Ok();
 }
 
@@ -205,6 +220,7 @@ void KvStore::Rollback(int32_t seq, int32_t t) {
   DCHECK(0 <= t && t <= n);
   ZeroSlots(seq, n - t, n);
   seqs_[seq].n = n - t;
+  seqs_[seq].next_rope.value -= t;
 }
 
 // Attention multiplies unoccupied rows by zero, which an infinity or NaN in them would survive.
@@ -281,6 +297,7 @@ void KvStore::ApplyMoves(int32_t seq, int32_t set, std::span<const SlotMove> mov
   const size_t begin = static_cast<size_t>(set) * layout_.n_slot();
   for (const SlotMove& move : moves) {
     s.positions[begin + move.to] = s.positions[begin + move.from];
+    s.rope_positions[begin + move.to] = s.rope_positions[begin + move.from];
     s.tokens[begin + move.to] = s.tokens[begin + move.from];
   }
   const int32_t n_head_all = layout_.n_layer * layout_.n_kv_head;
@@ -297,6 +314,36 @@ void KvStore::ApplyMoves(int32_t seq, int32_t set, std::span<const SlotMove> mov
     }
   }
   if (tensors_.hidden != nullptr) MovePlane(HiddenPlane(seq), moves);
+}
+
+void KvStore::Rebase(int32_t seq) {
+  Sequence& s = seqs_[seq];
+  const int32_t n_head = layout_.n_layer * layout_.n_kv_head / s.n_set;  // heads that share a set
+  const auto order = std::span(order_).first(s.n);
+  for (int32_t set = 0; set < s.n_set; ++set) {
+    const std::span<const Position> positions = this->positions(seq, set);
+    RopePosition* const rope = &s.rope_positions[static_cast<size_t>(set) * layout_.n_slot()];
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::sort(order, {}, [&](int32_t slot) { return positions[slot]; });
+    for (int32_t rank = 0; rank < s.n; ++rank) {
+      const int32_t slot = order[rank];
+      const int32_t delta = rank - rope[slot].value;
+      if (delta == 0) continue;
+      rope[slot].value = rank;
+      turner_->SetDelta(delta);
+      for (int32_t head = set * n_head; head < (set + 1) * n_head; ++head) TurnKey(seq, head, slot);
+    }
+  }
+  s.next_rope.value = s.n;
+}
+
+void KvStore::TurnKey(int32_t seq, int32_t head, int32_t slot) {
+  const SlotPlane plane = KeyPlane(seq, head / layout_.n_kv_head, head % layout_.n_kv_head);
+  const size_t offset = plane.offset + slot * plane.row_bytes;
+  if (host_) return turner_->Turn(static_cast<uint8_t*>(plane.tensor->data) + offset);
+  ggml_backend_tensor_get(plane.tensor, staging_.data(), offset, plane.row_bytes);
+  turner_->Turn(staging_.data());
+  ggml_backend_tensor_set(plane.tensor, staging_.data(), offset, plane.row_bytes);
 }
 
 void KvStore::MovePlane(const SlotPlane& plane, std::span<const SlotMove> moves) {
@@ -395,8 +442,11 @@ uint64_t KvStore::ColumnBytes(std::vector<float> Sequence::*column) const {
 
 uint64_t KvStore::allocated_host_bytes() const {
   uint64_t bytes = ggml_get_mem_size(context_.get());
-  for (const Sequence& s : seqs_) bytes += Bytes(s.positions) + Bytes(s.tokens);
-  return bytes + Bytes(scores_) + Bytes(keep_) + Bytes(order_) + Bytes(moves_) + Bytes(staging_);
+  for (const Sequence& s : seqs_) {
+    bytes += Bytes(s.positions) + Bytes(s.rope_positions) + Bytes(s.tokens);
+  }
+  return bytes + turner_->allocated_bytes() + Bytes(scores_) + Bytes(keep_) + Bytes(order_) +
+         Bytes(moves_) + Bytes(staging_);
 }
 
 }  // namespace kvbound

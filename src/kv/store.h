@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "ggml-backend.h"
 #include "ggml.h"
+#include "kv/key_rotation.h"
 #include "kv/layout.h"
 #include "kv/slot_moves.h"
 #include "kv/tensors.h"
@@ -19,14 +21,16 @@ namespace kvbound {
 // K, V and hidden rows of n_seq sequences in buffers (one each) that are allocated by Create and
 // never grow, and beside them who sits in which slot. After every Append or Keep the occupied
 // slots of each (sequence, layer, kv_head) are exactly [0, n): survivors of a cut fill holes and
-// are never sorted or re-rotated. Not thread-safe; a backend must have finished its work on the
+// are never sorted. Not thread-safe; a backend must have finished its work on the
 // tensors before Keep or a Read.
 class KvStore {
  public:
   // All rows start zeroed (attention multiplies the unoccupied rest of a slot group by zero).
   // OutOfBudget, with the bytes asked for, if the buffer type has no room.
+  // `rotation` is how keys are rotated before they are stored, which Rebase continues.
   static Result<std::unique_ptr<KvStore>> Create(const KvLayout& layout,
-                                                 ggml_backend_buffer_type_t buffer_type);
+                                                 ggml_backend_buffer_type_t buffer_type,
+                                                 KeyRotation rotation = {});
   ~KvStore();
   KvStore(const KvStore&) = delete;
   KvStore& operator=(const KvStore&) = delete;
@@ -46,6 +50,9 @@ class KvStore {
   int32_t n_set(int32_t seq) const { return seqs_[seq].n_set; }
   std::span<const Position> positions(int32_t seq, int32_t set) const;  // [n], in slot order
   std::span<const Token> tokens(int32_t seq, int32_t set) const;        // [n]
+  // By which positions the keys are rotated: [n], and by which the next token's will be.
+  std::span<const RopePosition> rope_positions(int32_t seq, int32_t set) const;
+  RopePosition next_rope(int32_t seq) const { return seqs_[seq].next_rope; }
   // Columns of one head, in the slot order of its set: [n]. REQUIRES: layout().log_beta, or
   // attention_mass.
   std::span<const float> log_beta(int32_t seq, int32_t layer, int32_t kv_head) const;
@@ -55,8 +62,9 @@ class KvStore {
   // n_layer * n_kv_head). REQUIRES: no finer than layout().granularity.
   void Clear(int32_t seq, Granularity granularity);
 
-  // Enters tokens.size() tokens at consecutive positions from `first` into slots [n, n + t) of
-  // every set, whose K and V rows a forward pass writes. OutOfBudget (nothing changed) if that
+  // Enters tokens.size() tokens at consecutive positions from `first`, and RoPE positions from
+  // next_rope(), into slots [n, n + t) of every set, whose K and V rows a forward pass writes.
+  // OutOfBudget (nothing changed) if that
   // exceeds max_slots; InvalidArgument if positions would pass 2^31 - 1.
   Status Append(int32_t seq, std::span<const Token> tokens, Position first);
 
@@ -81,6 +89,11 @@ class KvStore {
   // allocates nothing.
   Status Keep(int32_t seq, std::span<const uint8_t> keep);
 
+  // Moves a sequence back to the beginning: in every set the keys are rotated on to the RoPE
+  // positions 0, 1, ..., n - 1 in the order of their positions, and the next token's follows.
+  // Keys that are there already stay as they are. Allocates nothing.
+  void Rebase(int32_t seq);
+
   // Room for the scores and the keep set of one cut of `seq`, [n_set, n], and for Select's order,
   // [n]. Shared by all sequences: their content lasts until the next cut of any of them.
   std::span<float> score_scratch(int32_t seq);
@@ -104,10 +117,12 @@ class KvStore {
   struct Sequence {
     int32_t n = 0;
     int32_t n_set = 1;
-    std::vector<Position> positions;    // [n_set, n_slot]
-    std::vector<Token> tokens;          // [n_set, n_slot]
-    std::vector<float> log_beta;        // [n_layer * n_kv_head, n_slot]
-    std::vector<float> attention_mass;  // the same
+    RopePosition next_rope;
+    std::vector<Position> positions;           // [n_set, n_slot]
+    std::vector<RopePosition> rope_positions;  // the same
+    std::vector<Token> tokens;                 // the same
+    std::vector<float> log_beta;               // [n_layer * n_kv_head, n_slot]
+    std::vector<float> attention_mass;         // the same
   };
   struct FreeContext {
     void operator()(ggml_context* context) const { ggml_free(context); }
@@ -134,6 +149,7 @@ class KvStore {
                                 int32_t kv_head) const;
   void ApplyMoves(int32_t seq, int32_t set, std::span<const SlotMove> moves);
   void MovePlane(const SlotPlane& plane, std::span<const SlotMove> moves);
+  void TurnKey(int32_t seq, int32_t head, int32_t slot);
 
   Status ReadPlane(const SlotPlane& plane, int32_t n, std::span<float> out) const;
 
@@ -148,6 +164,7 @@ class KvStore {
   std::vector<uint8_t> keep_;    // [n_set, n_slot]
   std::vector<int32_t> order_;   // [n_slot]
   std::vector<SlotMove> moves_;  // [n_slot]
+  std::optional<KeyTurner> turner_;
   mutable std::vector<uint8_t> staging_;
 };
 
