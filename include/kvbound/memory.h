@@ -20,6 +20,7 @@ struct MemoryPart {
 // Every byte that an engine allocates, known before a weight is loaded.
 struct MemoryPlan {
   std::vector<MemoryPart> parts;
+  int32_t position_limit = 0;  // EngineOptions', resolved; 0 with PositionMode::kOriginal
 
   uint64_t total_bytes() const;
   uint64_t total_without_weights_bytes() const;  // nor those of gates

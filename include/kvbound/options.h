@@ -28,6 +28,15 @@ enum class AttentionPath { kAuto, kFused, kStock, kFlash };
 
 std::string_view AttentionPathName(AttentionPath path);  // "auto", "fused", "stock", "flash"
 
+// What RoPE rotates keys by. Original: a token's position in its text, for ever; a text far longer
+// than the context that the model was trained on breaks down. Auto: the same until the next chunk
+// would pass `position_limit`; then the cut before it rebases the cache, that is, rotates the keys
+// of each token set on to the RoPE positions 0, 1, 2, ... in the order of the text (as
+// StreamingLLM, arXiv 2309.17453, does at every step), and tokens go on from there.
+enum class PositionMode { kAuto, kOriginal };
+
+std::string_view PositionModeName(PositionMode mode);  // "auto", "original"
+
 // How the weights are held. Changes no result beyond float rounding.
 struct ModelOptions {
   bool mmap = true;             // map the file; false reads it into memory
@@ -54,6 +63,10 @@ struct EngineOptions {
   // Sessions that ask for nothing else get this policy. The store is sized for it; a session
   // with another policy must need no more (granularity, hidden rows).
   PolicyOptions policy;
+  PositionMode positions = PositionMode::kAuto;
+  // With kAuto, no key or query is rotated by this position or a later one. At least budget +
+  // chunk; 0: the context that the model was trained on, or budget + chunk if that is more.
+  int32_t position_limit = 0;
   PolicyFactory own_policy;  // if set, takes the place of `policy`
   // For policies that read log beta. With gates, and only if the default policy needs them, every
   // forward pass computes log beta of its tokens.

@@ -28,6 +28,7 @@ struct SessionStats {
   int32_t tokens_kept = 0;     // occupied slots now
   int64_t tokens_evicted = 0;  // per set
   int64_t cuts = 0;
+  int64_t rebases = 0;         // cuts that moved the RoPE positions back (PositionMode::kAuto)
   int32_t peak_slots = 0;      // never above budget + chunk
   double prompt_seconds = 0;   // forward passes of Feed
   double decode_seconds = 0;   // forward passes of Step, shared among the batch
@@ -39,6 +40,7 @@ struct CutEvent {
   int64_t tokens_seen = 0;
   int32_t n_before = 0;
   int32_t n_kept = 0;
+  bool rebases = false;  // the survivors' RoPE positions become 0 .. n_kept - 1
   Granularity granularity = Granularity::kShared;
   int32_t n_set = 1;
   int32_t n_kv_head = 1;                // set = layer * n_kv_head + kv_head if per head
@@ -131,6 +133,9 @@ class Session {
   std::span<const Position> positions(int32_t set = 0) const;
   std::span<const Token> tokens(int32_t set = 0) const;
   int32_t n_set() const;
+  // By which positions RoPE has rotated the keys of those slots, and those of the next token.
+  std::span<const RopePosition> rope_positions(int32_t set = 0) const;
+  RopePosition next_rope_position() const;
 
   // Scores the slots as they are now, without a cut: [n_slot] in slot order (see SlotScorer).
   // InvalidArgument unless the session's policy asks for that score of the model.

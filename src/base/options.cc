@@ -40,6 +40,10 @@ std::string_view AttentionPathName(AttentionPath path) {
   return "unknown";
 }
 
+std::string_view PositionModeName(PositionMode mode) {
+  return mode == PositionMode::kAuto ? "auto" : "original";
+}
+
 Result<KvType> ParseKvType(std::string_view name) {
   std::string known;
   for (const auto& [value, text] : kKvTypes) {

@@ -49,7 +49,7 @@ class StoreView final : public CacheView {
 
 // Only an observed session pays for the copies.
 void Report(const Session::Impl& session, const CacheView& view, std::span<const float> scores,
-            std::span<const uint8_t> keep) {
+            std::span<const uint8_t> keep, bool rebases) {
   std::vector<Position> positions;
   std::vector<Token> tokens;
   for (int32_t set = 0; set < view.n_set(); ++set) {
@@ -69,6 +69,7 @@ void Report(const Session::Impl& session, const CacheView& view, std::span<const
   event.tokens_seen = view.tokens_seen();
   event.n_before = view.n_slot();
   event.n_kept = view.budget();
+  event.rebases = rebases;
   event.granularity = session.info.granularity;
   event.n_set = view.n_set();
   event.n_kv_head = view.n_kv_head();
@@ -78,6 +79,14 @@ void Report(const Session::Impl& session, const CacheView& view, std::span<const
   event.kept = keep;
   event.log_beta = log_beta;
   session.observer(event);
+}
+
+// Whether the chunk after the cut would leave the positions that the engine allows.
+bool PastLimit(const Session::Impl& session) {
+  const EngineOptions& options = session.engine.shape.options;
+  return options.positions == PositionMode::kAuto &&
+         session.engine.store->next_rope(session.seq).value + int64_t{options.chunk} >
+             options.position_limit;
 }
 
 }  // namespace
@@ -96,8 +105,13 @@ Status Cut(Session::Impl& session) {
   KVBOUND_RETURN_IF_ERROR(session.policy->Score(view, table));
   KVBOUND_RETURN_IF_ERROR(
       Select(view, scores, session.protection, store.order_scratch(session.seq), keep));
-  if (session.observer) Report(session, view, scores, keep);
+  const bool rebases = PastLimit(session);
+  if (session.observer) Report(session, view, scores, keep, rebases);
   KVBOUND_RETURN_IF_ERROR(store.Keep(session.seq, keep));
+  if (rebases) {
+    store.Rebase(session.seq);
+    ++session.stats.rebases;
+  }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   session.stats.scoring_seconds += seconds.count();
   session.stats.tokens_evicted += n_before - store.n(session.seq);

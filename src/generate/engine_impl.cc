@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/strings.h"
+#include "model/rope.h"
 
 namespace kvbound {
 
@@ -17,7 +18,8 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::Create(std::shared_ptr<const Mod
   KVBOUND_ASSIGN_OR_RETURN(impl->shape, ShapeEngine(loaded, options));
   EngineShape& shape = impl->shape;
   ggml_backend_buffer_type_t buffer_type = ggml_backend_dev_buffer_type(loaded.device());
-  KVBOUND_ASSIGN_OR_RETURN(impl->store, KvStore::Create(shape.layout, buffer_type));
+  KVBOUND_ASSIGN_OR_RETURN(impl->store,
+                           KvStore::Create(shape.layout, buffer_type, RotationOf(loaded)));
   if (shape.gates) {
     KVBOUND_RETURN_IF_ERROR(shape.gates->CheckBase(*impl->model));
     KVBOUND_ASSIGN_OR_RETURN(impl->gates,
@@ -75,7 +77,8 @@ void EngineImpl::FillInputs(std::span<const int32_t> seqs, int32_t n_tok, int32_
       std::fill_n(inputs->occupied.begin() + at / n_tok * n_head, n_head, store->n(seq));
     }
     const std::span<const Token> tokens = store->tokens(seq, 0).subspan(first);
-    const std::span<const Position> positions = store->positions(seq, 0).subspan(first);
+    // New tokens have the same RoPE positions in every set.
+    const std::span<const RopePosition> positions = store->rope_positions(seq, 0).subspan(first);
     for (int32_t i = 0; i < n_tok; ++i, ++at) {
       inputs->tokens[at] = tokens[i];
       inputs->positions[at] = positions[i].value;

@@ -40,6 +40,22 @@ Result<AttentionPath> ResolveAttention(const LoadedModel& model, const EngineOpt
   return plain ? AttentionPath::kStock : AttentionPath::kFlash;
 }
 
+Result<int32_t> ResolvePositionLimit(const HParams& hp, const EngineOptions& options) {
+  const int32_t given = options.position_limit;
+  if (options.positions == PositionMode::kOriginal) {
+    if (given == 0) return 0;
+    return InvalidArgument(
+        StrCat("position_limit: expected none with positions original, which "
+               "has no limit, found ",
+               given));
+  }
+  const int32_t occupied = options.budget + options.chunk;
+  if (given == 0) return std::max(hp.n_ctx_train, occupied);
+  if (given >= occupied) return given;
+  return InvalidArgument(StrCat("position_limit: expected at least budget + chunk = ", occupied,
+                                " positions, one for each slot, found ", given));
+}
+
 KvLayout LayoutOf(const HParams& hp, const EngineShape& shape) {
   KvLayout layout;
   layout.n_layer = hp.n_layer;
@@ -174,6 +190,8 @@ Result<EngineShape> ShapeEngine(const LoadedModel& model, const EngineOptions& o
   }
   shape.layout = LayoutOf(model.hparams(), shape);
   KVBOUND_RETURN_IF_ERROR(shape.layout.Validate());
+  KVBOUND_ASSIGN_OR_RETURN(shape.options.position_limit,
+                           ResolvePositionLimit(model.hparams(), options));
   if (options.n_threads < 0 || options.n_threads > GGML_MAX_N_THREADS) {
     return InvalidArgument(
         StrCat("n_threads: expected 0..", GGML_MAX_N_THREADS, ", found ", options.n_threads));
@@ -192,6 +210,7 @@ MemoryPlan MakePlan(const LoadedModel& model, const LoadedGates* gates, const En
   const HParams& hp = model.hparams();
   const KvLayout& layout = shape.layout;
   MemoryPlan plan;
+  plan.position_limit = shape.options.position_limit;
   plan.parts = {
       {"K", layout.k_formula(), layout.k_bytes()},
       {"V", layout.v_formula(), layout.v_bytes()},

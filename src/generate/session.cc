@@ -189,6 +189,12 @@ std::span<const Position> Session::positions(int32_t set) const {
 std::span<const Token> Session::tokens(int32_t set) const {
   return impl_->engine.store->tokens(impl_->seq, set);
 }
+std::span<const RopePosition> Session::rope_positions(int32_t set) const {
+  return impl_->engine.store->rope_positions(impl_->seq, set);
+}
+RopePosition Session::next_rope_position() const {
+  return impl_->engine.store->next_rope(impl_->seq);
+}
 int32_t Session::n_set() const { return impl_->engine.store->n_set(impl_->seq); }
 
 Status Session::ScoreNow(const CounterCausalOptions& options, std::span<float> scores) {

@@ -175,7 +175,7 @@ CounterCausalScorer::Query CounterCausalScorer::QueryOf(int32_t slot,
                                                         const CounterCausalOptions& options,
                                                         Direction direction) const {
   const int32_t n = store_.n(seq_);
-  const std::span<const Position> positions = store_.positions(seq_, 0);
+  const std::span<const RopePosition> positions = store_.rope_positions(seq_, 0);
   const int32_t rank = scratch_.rank[slot];
   const auto neighbour = [&](int32_t r) { return scratch_.order[std::clamp(r, 0, n - 1)]; };
   Query query{true, slot, positions[slot].value, rank + 1 + options.min_gap, n};

@@ -92,6 +92,17 @@ TEST_P(CounterCausalTest, MatchesTheOracleAfterCuts) {
 }
 
 // The keep sets of a whole run follow from the oracle's scores, where those are apart.
+TEST_P(CounterCausalTest, MatchesTheOracleAfterRebases) {
+  EngineOptions options = Options(16, 5);
+  options.position_limit = 27;
+  ScoredRun run(MakeTinyModel(ModelOf(GetParam().arch)), options);
+  run.Feed(TestTokens(48));
+  ExpectAllScores(run);
+  run.Decode(TestTokens(14, 2));
+  EXPECT_GE(run.session().stats().rebases, 4);
+  ExpectAllScores(run);
+}
+
 TEST_P(CounterCausalTest, KeepsWhatTheOracleKeeps) {
   constexpr int32_t kBudget = 10, kChunk = 4;
   const TinyModel model = MakeTinyModel(ModelOf(GetParam().arch));
@@ -112,6 +123,7 @@ TEST_P(CounterCausalTest, KeepsWhatTheOracleKeeps) {
     const int32_t seen = static_cast<int32_t>(cuts[c].tokens_seen);
     const int32_t first = c == 0 ? 0 : static_cast<int32_t>(cuts[c - 1].tokens_seen);
     for (int32_t p = first; p < seen; ++p) cache.slots.push_back(p);
+    cache.rope = cache.slots;
     cache.tokens.clear();
     for (int32_t p : cache.slots) cache.tokens.push_back(tokens[p]);
     const std::vector<double> expected =

@@ -28,8 +28,11 @@ class Oracle {
     for (size_t layer = 0; layer < cache.pass.keys.size(); ++layer) {
       Rows& k = keys_.emplace_back();
       Rows& v = values_.emplace_back();
-      for (const int32_t position : cache.slots) {
-        k.push_back(cache.pass.keys[layer][position]);
+      for (size_t slot = 0; slot < cache.slots.size(); ++slot) {
+        const int32_t position = cache.slots[slot];
+        Row key = cache.pass.keys[layer][position];
+        pass_.Rotate(cache.rope[slot] - position, &key);
+        k.push_back(std::move(key));
         v.push_back(cache.pass.values[layer][position]);
       }
     }
@@ -39,7 +42,7 @@ class Oracle {
     const int source = SourceOf(slot);
     if (source < 0) return std::numeric_limits<double>::quiet_NaN();
     const Reading reading = o_.options.reading;
-    const int32_t position = reading == Reading::kD ? cache_.slots[slot] - 1 : cache_.slots[source];
+    const int32_t position = reading == Reading::kD ? cache_.rope[slot] - 1 : cache_.rope[source];
     const int first_rank = Rank(slot) + 1 + o_.options.min_gap + (reading == Reading::kC ? 1 : 0);
     const auto visible = [&](int, int j) {
       return o_.causal ? Rank(j) <= Rank(slot) : Rank(j) >= first_rank;

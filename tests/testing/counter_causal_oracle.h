@@ -15,6 +15,7 @@ struct OracleCache {
   ReferenceResult pass;         // of all tokens fed, each having seen what the cache then held
   std::vector<int32_t> ids;     // all tokens fed, by position
   std::vector<int32_t> slots;   // position in each occupied slot, in any order
+  std::vector<int32_t> rope;    // by which the key of each slot is rotated
   std::vector<int32_t> tokens;  // token entered for each slot: ids[slots[i]] unless published
 };
 

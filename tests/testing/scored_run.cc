@@ -7,6 +7,7 @@
 
 #include "base/strings.h"
 #include "generate/engine_impl.h"
+#include "testing/rope_log.h"
 
 namespace kvbound::testing {
 namespace {
@@ -41,9 +42,16 @@ void ScoredRun::Decode(const std::vector<Token>& tokens) {
 OracleCache ScoredRun::Cache() const {
   OracleCache cache;
   cache.ids = ids_;
+  const EngineOptions& options = engine_->options();
+  const RopeLog rope(*log_, 1, options.chunk, options.position_limit);
   cache.pass = ReferenceForward(
-      model_, ids_, {}, [this](int, int, int query, int key) { return log_->Saw(0, query, key); });
-  for (const Position p : session_->positions()) cache.slots.push_back(p.value);
+      model_, ids_, {}, [this](int, int, int query, int key) { return log_->Saw(0, query, key); },
+      [&rope](int, int, int query, int key) { return query - rope.Distance(0, query, key); });
+  for (const Position p : session_->positions()) {
+    cache.slots.push_back(p.value);
+    // As a token fed next would see it.
+    cache.rope.push_back(rope.Seen(0, static_cast<int32_t>(ids_.size()), p.value));
+  }
   cache.tokens.assign(session_->tokens().begin(), session_->tokens().end());
   return cache;
 }

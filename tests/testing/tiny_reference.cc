@@ -139,8 +139,26 @@ Row ReferencePass::Head(const Row& x) const {
   return Multiply(tied ? "token_embd.weight" : "output.weight", Norm(x, "output_norm.weight"));
 }
 
+// The keys of every head turned on by as many positions as `by` says.
+Rows MovedKeys(const TinyModel& model, const ReferencePass& pass, Rows k,
+               const std::function<int32_t(int kv_head, int key)>& by) {
+  const auto hd = static_cast<std::ptrdiff_t>(model.options.head_dim);
+  for (int key = 0; key < static_cast<int>(k.size()); ++key) {
+    for (int kv_head = 0; kv_head < model.options.n_kv_head; ++kv_head) {
+      const int32_t positions = by(kv_head, key);
+      if (positions == 0) continue;
+      const auto begin = k[size_t(key)].begin() + kv_head * hd;
+      Row head(begin, begin + hd);
+      pass.Rotate(positions, &head);
+      std::copy(head.begin(), head.end(), begin);
+    }
+  }
+  return k;
+}
+
 ReferenceResult ReferenceForward(const TinyModel& model, const std::vector<int32_t>& ids,
-                                 std::vector<int32_t> positions, const Visible& visible) {
+                                 std::vector<int32_t> positions, const Visible& visible,
+                                 const KeyPosition& key_position) {
   if (positions.empty()) {
     positions.resize(ids.size());
     std::iota(positions.begin(), positions.end(), 0);
@@ -162,7 +180,11 @@ ReferenceResult ReferenceForward(const TinyModel& model, const std::vector<int32
       const auto sees = [&](int kv_head, int key) {
         return visible ? visible(layer, kv_head, query, key) : key <= query;
       };
-      ReferencePass::Add(pass.Attend(layer, q[t], k, v, sees), &result.hidden[t]);
+      const Rows seen = MovedKeys(model, pass, k, [&](int kv_head, int key) {
+        if (!key_position || !sees(kv_head, key)) return 0;
+        return key_position(layer, kv_head, query, key) - positions[size_t(key)];
+      });
+      ReferencePass::Add(pass.Attend(layer, q[t], seen, v, sees), &result.hidden[t]);
       ReferencePass::Add(pass.FeedForward(layer, result.hidden[t]), &result.hidden[t]);
     }
     result.keys.push_back(std::move(k));

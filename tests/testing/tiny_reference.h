@@ -42,6 +42,8 @@ class ReferencePass {
   Row FeedForward(int layer, const Row& stream) const;
   // Logits [n_vocab] of a stream after the last layer.
   Row Head(const Row& x) const;
+  // Turns every head of a row on by a number of positions.
+  void Rotate(int32_t positions, Row* x) const;
 
   static void Add(const Row& y, Row* x) {
     for (size_t i = 0; i < y.size(); ++i) (*x)[i] += y[i];
@@ -53,7 +55,6 @@ class ReferencePass {
   Row Norm(const Row& x, const std::string& name) const;
   void NormSpan(const std::vector<float>& gain, double* x) const;
   void NormHeads(const std::string& name, Row* x) const;
-  void Rotate(int32_t position, Row* x) const;
   size_t At(int head, int c) const { return static_cast<size_t>(head * o_.head_dim + c); }
 
   const TinyModel& model_;
@@ -63,11 +64,16 @@ class ReferencePass {
 // Says whether the query of token `query` sees the key of token `key` (indices into ids).
 using Visible = std::function<bool(int layer, int kv_head, int query, int key)>;
 
+// The position by which the key of token `key` is rotated when the query of `query` sees it.
+using KeyPosition = std::function<int32_t(int layer, int kv_head, int query, int key)>;
+
 // The forward pass of a tiny model in plain loops and double precision, without ggml: rotation
 // (both pairings, factors, linear scaling), biases and q/k norms as the model says. `positions` is
-// where each id sits (empty: 0..n-1); `visible` is causal in the order of ids unless given.
+// where each id sits (empty: 0..n-1), and its key too unless `key_position` is given, which is
+// asked about visible keys; `visible` is causal in the order of ids unless given.
 ReferenceResult ReferenceForward(const TinyModel& model, const std::vector<int32_t>& ids,
-                                 std::vector<int32_t> positions = {}, const Visible& visible = {});
+                                 std::vector<int32_t> positions = {}, const Visible& visible = {},
+                                 const KeyPosition& key_position = {});
 
 // Logits after the last id, [n_vocab]. For a one-layer model, the kept ids and the last id with
 // their positions give exactly what a bounded cache must give.
