@@ -36,6 +36,14 @@ void AddStorageOptions(CLI::App* app, CacheArgs* args) {
        {"flash", AttentionPath::kFlash}},
       "What computes attention: our fused operator (auto takes it on CPUs), ggml's operators, or "
       "its flash attention throughout");
+  AddChoice<PositionMode, PositionMode>(
+      app, "--positions", &args->positions,
+      {{"auto", PositionMode::kAuto}, {"original", PositionMode::kOriginal}},
+      "auto: where a text goes past --position-limit, the kept tokens are moved back to the first "
+      "positions, so that it can go on without end; original: never (default auto)");
+  AddInt(app, "--position-limit", &args->position_limit, {"a number of positions", 2},
+         "--positions auto: positions that the model may see (at least J + h; default the context "
+         "that it was trained on)");
   AddInt(app, "-t,--threads", &args->n_threads, {"a number of threads", 1, 512},
          "Threads (default: cores and CPU quota of this process)");
 }
@@ -213,6 +221,21 @@ RetentionOptions ResolveRetention(const CacheArgs& args) {
   return options;
 }
 
+Status ResolvePositions(const CacheArgs& args, CacheSetup* setup) {
+  setup->engine.positions = args.positions;
+  if (!args.position_limit) return Status::Ok();
+  if (args.positions == PositionMode::kOriginal) {
+    return Refused("--position-limit", "contradicts --positions original, which has no limit");
+  }
+  const int64_t slots = int64_t{setup->engine.budget} + setup->engine.chunk;
+  if (!args.budget_bytes && *args.position_limit < slots) {
+    return Refused("--position-limit",
+                   StrCat("expected at least J + h = ", slots, ", found ", *args.position_limit));
+  }
+  setup->engine.position_limit = *args.position_limit;
+  return Status::Ok();
+}
+
 Status ResolveBudget(const CacheArgs& args, CacheSetup* setup) {
   if (args.budget && args.budget_bytes) {
     return Refused("--budget-bytes", "contradicts --budget, which sets the same");
@@ -265,6 +288,7 @@ Result<CacheSetup> ResolveCache(const CacheArgs& args) {
 
   CacheSetup setup;
   KVBOUND_RETURN_IF_ERROR(ResolveBudget(args, &setup));
+  KVBOUND_RETURN_IF_ERROR(ResolvePositions(args, &setup));
   setup.engine.type_k = args.type_k;
   setup.engine.type_v = args.type_v;
   setup.engine.attention = args.attention;

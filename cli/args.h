@@ -26,6 +26,8 @@ struct CacheArgs {
   KvType type_k = KvType::kF16;
   KvType type_v = KvType::kF16;
   AttentionPath attention = AttentionPath::kAuto;
+  PositionMode positions = PositionMode::kAuto;
+  std::optional<int32_t> position_limit;
   int32_t n_threads = 0;
 
   std::string policy = PolicyOptions().name;

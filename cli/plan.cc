@@ -35,6 +35,8 @@ nlohmann::ordered_json PlanRecord(const PlanArgs& args, const EngineOptions& eng
           {"n_seq", engine.n_seq},
           {"type_k", KvTypeName(engine.type_k)},
           {"type_v", KvTypeName(engine.type_v)},
+          {"positions", PositionModeName(engine.positions)},
+          {"position_limit", plan.position_limit},
           {"parts", parts},
           {"total_bytes", plan.total_bytes()},
           {"total_without_weights_bytes", plan.total_without_weights_bytes()}};
@@ -47,10 +49,11 @@ void PrintRow(size_t width, const std::string& name, uint64_t bytes, const std::
 }
 
 void PrintPlan(const EngineOptions& engine, const MemoryPlan& plan) {
-  std::printf("policy %s, budget %d, chunk %d, %d %s: at most %s slots per kv_head\n\n",
+  std::printf("policy %s, budget %d, chunk %d, %d %s: at most %s slots per kv_head\n",
               engine.policy.name.c_str(), engine.budget, engine.chunk, engine.n_seq,
               engine.n_seq == 1 ? "sequence" : "sequences",
               Grouped(int64_t{engine.budget} + engine.chunk).c_str());
+  std::printf("positions %s\n\n", PositionsText(engine.positions, plan.position_limit).c_str());
   const std::string total = "total without weights";
   size_t width = total.size();
   for (const MemoryPart& part : plan.parts) width = std::max(width, part.name.size());

@@ -86,6 +86,11 @@ std::string FinishName(FinishReason reason) {
   return "unknown";
 }
 
+std::string PositionsText(PositionMode mode, int32_t limit) {
+  if (mode == PositionMode::kOriginal) return "original, without a limit";
+  return StrCat("auto, below ", Grouped(limit));
+}
+
 std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -115,6 +120,8 @@ Json RunRecord(const Engine& engine, const Session& session) {
           {"type_k", KvTypeName(options.type_k)},
           {"type_v", KvTypeName(options.type_v)},
           {"attention", AttentionPathName(options.attention)},
+          {"positions", PositionModeName(options.positions)},
+          {"position_limit", options.position_limit},
           {"threads", options.n_threads},
           {"n_set", session.n_set()}};
 }
@@ -130,6 +137,7 @@ Json StatsRecord(const Engine& engine, const Session& session, const RunCounters
           {"tokens_kept", stats.tokens_kept},
           {"tokens_evicted", stats.tokens_evicted},
           {"cuts", stats.cuts},
+          {"rebases", stats.rebases},
           {"peak_slots", stats.peak_slots},
           {"max_slots", engine.options().budget + engine.options().chunk},
           {"kv_bytes", KvBytes(engine.Allocated())},
@@ -163,6 +171,8 @@ Table StatsTable(const Engine& engine, const Session& session, const RunCounters
       {"evicted", StrCat(Grouped(stats.tokens_evicted), " in ", Grouped(stats.cuts), " cuts")},
       {"peak slots", StrCat(Grouped(stats.peak_slots), " of at most ",
                             Grouped(int64_t{options.budget} + options.chunk))},
+      {"positions", StrCat(PositionsText(options.positions, options.position_limit), ", ",
+                           Grouped(stats.rebases), stats.rebases == 1 ? " rebase" : " rebases")},
       {"KV memory", KvText(engine)},
       {"all memory", StrCat(HumanBytes(engine.Allocated().total_without_weights_bytes()),
                             " beside the weights (", engine.model().info().weight_buffers, ")")},

@@ -35,6 +35,9 @@ nlohmann::ordered_json StatsRecord(const Engine& engine, const Session& session,
 // The same for people.
 Table StatsTable(const Engine& engine, const Session& session, const RunCounters& counters);
 
+// "auto, below 8,192" or "original, without a limit".
+std::string PositionsText(PositionMode mode, int32_t limit);
+
 // One line of JSON; bytes that are no UTF-8 become U+FFFD.
 std::string Dump(const nlohmann::ordered_json& json);
 

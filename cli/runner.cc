@@ -89,13 +89,21 @@ Status Runner::Load() {
   return Status::Ok();
 }
 
-void Runner::WarnPastContext() {
-  const int64_t limit = model().info().n_ctx_train;
-  if (warned_past_context_ || limit <= 0 || session_->stats().tokens_seen <= limit) return;
-  warned_past_context_ = true;
-  Say(LogLevel::kWarning, StrCat("position ", limit, " is past the ", limit,
-                                 " positions that the model was trained on: its text may break "
-                                 "down from here on"));
+void Runner::ReportPositions() {
+  const SessionStats& stats = session_->stats();
+  if (stats.rebases > 0 && !std::exchange(said_rebased_, true)) {
+    Say(LogLevel::kInfo,
+        StrCat("positions: the text has reached the limit of ", engine_->options().position_limit,
+               "; what is kept moves back to the first ", budget(),
+               " positions, now and whenever the limit is reached again"));
+  }
+  const int32_t trained = model().info().n_ctx_train;
+  if (session_->next_rope_position().value > trained &&
+      !std::exchange(warned_past_context_, true)) {
+    Say(LogLevel::kWarning, StrCat("position ", trained, " is past the ", trained,
+                                   " positions that the model was trained on: its text may break "
+                                   "down from here on"));
+  }
 }
 
 Status Runner::Feed(std::span<const Token> tokens) {
@@ -110,7 +118,7 @@ Status Runner::Feed(std::span<const Token> tokens) {
     if (fed.code() == StatusCode::kCancelled) counters_.finish = FinishReason::kCancelled;
     KVBOUND_RETURN_IF_ERROR(fed);
   }
-  WarnPastContext();
+  ReportPositions();
   for (const Token token : tokens) {
     KVBOUND_RETURN_IF_ERROR(sampler_->Accept(token, /*is_generated=*/false));
   }
@@ -125,7 +133,7 @@ Result<GenerateResult> Runner::Generate(std::string* text, Token* last_token) {
       *engine_, *session_, *sampler_, args_.generate,
       [&](std::string_view chunk) {
         if (text) *text += chunk;
-        WarnPastContext();
+        ReportPositions();
         return output_.Write(chunk) && !Interrupted() && (!trace_ || trace_->status().ok());
       },
       last_token);

@@ -49,7 +49,9 @@ class Runner {
   Status OpenFiles();
   Status Load();
   void ReportThreads();
-  void WarnPastContext();
+  // Says once each that the cache was rebased, and that the model sees positions that it was not
+  // trained on.
+  void ReportPositions();
 
   const RunArgs& args_;
   std::unique_ptr<Trace> trace_;
@@ -59,6 +61,7 @@ class Runner {
   std::optional<Sampler> sampler_;
   TextOutput output_;
   RunCounters counters_;
+  bool said_rebased_ = false;
   bool warned_past_context_ = false;
 };
 

@@ -161,7 +161,8 @@ void Trace::AppendNewTokens(std::span<const int32_t> slots, std::span<const Toke
 void Trace::WriteCut(const CutEvent& event) {
   std::string line =
       StrCat("{\"type\":\"cut\",\"cut\":", n_cuts_++, ",\"tokens_seen\":", event.tokens_seen,
-             ",\"n_before\":", event.n_before, ",\"n_kept\":", event.n_kept);
+             ",\"n_before\":", event.n_before, ",\"n_kept\":", event.n_kept,
+             ",\"rebased\":", event.rebases ? "true" : "false");
   const size_t n = static_cast<size_t>(event.n_before);
   AppendNewTokens(NewSlots(event.positions.first(n), n_written_), event.tokens.first(n), line);
   AppendLogBeta(event, n_written_, line);

@@ -13,8 +13,8 @@
 
 namespace kvbound::cli {
 
-// The format that Trace writes. 2 added `new_texts` and `log_beta`.
-inline constexpr int kTraceFormat = 2;
+// The format that Trace writes. 2 added `new_texts` and `log_beta`, 3 `rebased`.
+inline constexpr int kTraceFormat = 3;
 
 // Writes what every cut kept and dropped, one JSON object a line. docs/trace.md has the format.
 class Trace {
