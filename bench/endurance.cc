@@ -1,9 +1,12 @@
-// One long generation: neither speed nor memory may depend on how much was generated before.
+// One long generation: neither speed nor memory may depend on how much was generated before; and
+// an old cache beside a fresh one, in turn.
 #include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
 
+#include "generate/engine_impl.h"
+#include "kvbound/gates.h"
 #include "machine_common.h"
 #include "ours_common.h"
 #include "report_common.h"
@@ -14,16 +17,65 @@ namespace {
 constexpr int kWindow = 1000;
 constexpr double kMiB = 1 << 20;
 
+// Decodes with a cache that has read `n_seen` tokens and one that has just been filled, in turn,
+// 1,000 tokens each in slices; then times rebases.
+void OldAgainstFresh(const std::shared_ptr<const Model>& model, EngineOptions options,
+                     const std::vector<Token>& text) {
+  constexpr int kSlice = 100;
+  Ours old(model, options), fresh(model, options);
+  const double start = Now();
+  old.Feed(text);
+  std::printf("\n%s: %zu tokens read in %.0f s\n", old.name().c_str(), text.size(), Now() - start);
+  fresh.Feed(std::span(text).first(options.budget + options.chunk));
+  Samples ratios, of_old, of_fresh;
+  for (int i = 0; i < kWindow / kSlice; ++i) {
+    const auto speed = [&](Ours& ours) {
+      const double begin = Now();
+      for (int n = 0; n < kSlice; ++n) ours.Step();
+      return kSlice / (Now() - begin);
+    };
+    const double a = speed(old), b = speed(fresh);
+    of_old.Add(a);
+    of_fresh.Add(b);
+    ratios.Add(a / b);
+  }
+  Samples rebase;
+  for (int i = 0; i < 5; ++i) {
+    old.Feed(std::span(text).first(2 * options.chunk));  // moves every key but the oldest
+    Session::Impl& session = old.session().impl();
+    const double begin = Now();
+    session.engine.store->Rebase(session.seq);
+    rebase.Add(1000 * (Now() - begin));
+  }
+  const int period = old.engine().options().position_limit - options.budget - options.chunk;
+  std::printf("after %zu tokens %s tokens/s, after %d %s; %lld rebases\n", text.size(),
+              of_old.Text().c_str(), options.budget + options.chunk, of_fresh.Text().c_str(),
+              static_cast<long long>(old.session().stats().rebases));
+  PrintTarget("decoding after " + std::to_string(text.size()) + " tokens / after the cache filled",
+              ratios.Median(), 0.97);
+  std::printf("one rebase: %s ms, every %d tokens\n", rebase.Text(2).c_str(), period);
+  PrintTarget("rebases / time of generation, %",
+              rebase.Median() / 10 / (period / of_fresh.Median()), 0.5, /*at_most=*/true);
+}
+
 void Run(int argc, char** argv) {
-  const Arguments arguments(
-      argc, argv, {"model", "text", "threads", "budget", "chunk", "policy", "tokens", "quick"});
+  const Arguments arguments(argc, argv,
+                            {"model", "text", "threads", "budget", "chunk", "policy", "tokens",
+                             "seen", "gates", "quick"});
   const int n_windows = arguments.Int("tokens", arguments.Has("quick") ? 4000 : 50000) / kWindow;
   if (n_windows < 3) Fail("--tokens: at least 3000");
   const std::string path = ModelPath(arguments);
   const auto model = LoadModel(path);
-  Ours ours(model,
-            EngineFor(arguments.Text("policy", "counter-causal-fast"), arguments.Int("budget", 512),
-                      arguments.Int("chunk", 128), arguments.Int("threads", 0)));
+  EngineOptions options =
+      EngineFor(arguments.Text("policy", "counter-causal-fast"), arguments.Int("budget", 512),
+                arguments.Int("chunk", 128), arguments.Int("threads", 0));
+  if (arguments.Has("gates")) options.gates = Must(Gates::Load(arguments.Text("gates", "")));
+  if (arguments.Has("seen")) {
+    PrintMachine(argc, argv, options.n_threads, /*with_bandwidth=*/false);
+    return OldAgainstFresh(model, options,
+                           TextTokens(*model, TextPath(arguments), arguments.Int("seen", 100000)));
+  }
+  Ours ours(model, options);
   PrintMachine(argc, argv, ours.n_threads());
   const std::vector<Token> text = TextTokens(*model, TextPath(arguments), 64);
   ours.Feed(text);

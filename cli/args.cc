@@ -147,6 +147,7 @@ Status CheckTaken(const CacheArgs& args, const PolicyInfo& info) {
       {"--horizon", args.horizon && !info.needs_gates},
       {"--age", args.age && !info.needs_gates},
       {"--cadence", args.cadence && !info.needs_gates},
+      {"--position-limit", args.position_limit && !info.evicts},
       {"--sinks", protection.sinks && !info.evicts},
       {"--recent", protection.recent && !info.evicts},
       {"--pin-prompt", protection.pin_prompt && !info.evicts},

@@ -134,7 +134,8 @@ class CacheView {
   // entered: [n_slot], in slot order. REQUIRES: PolicyInfo::needs_attention_mass.
   virtual std::span<const float> attention_mass(int32_t layer, int32_t kv_head) const = 0;
 
-  // Copies the keys of one head (after RoPE) to out [n_slot, head_dim], converted to float.
+  // Copies the keys of one head, rotated as the next query sees them, to out [n_slot, head_dim],
+  // converted to float. A rebase may have turned them since the last cut.
   virtual Status ReadKeys(int32_t layer, int32_t kv_head, std::span<float> out) const = 0;
 
   // Not null iff PolicyInfo::model_score asked for it.

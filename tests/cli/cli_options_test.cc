@@ -50,6 +50,9 @@ TEST(Options, BadValuesNameOptionExpectedAndFound) {
       {"--age", "old"},
       {"--cadence", "1"},
       {"--horizon", "0"},
+      {"--positions", "packed"},
+      {"--position-limit", "1"},
+      {"--position-limit", "639"},  // budget 512 + chunk 128
   };
   for (const auto& options : bad) {
     EXPECT_REFUSED_BY_PROGRAM(RunWith(options), 2, options[0] + ": ");

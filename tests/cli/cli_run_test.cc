@@ -226,10 +226,10 @@ TEST(Run, TableAndStatistics) {
                   "16", "--chunk", "8", "--policy", "streaming", "--stats", stats});
   EXPECT_EQ(result.exit_status, 0) << result.err;
   for (const char* word : {"threads: ", "tokens seen", "evicted", "peak slots", "as planned",
-                           "scoring", "last logits", "past the 64 positions"}) {
+                           "scoring", "last logits", "the limit of 64"}) {
     EXPECT_NE(result.err.find(word), std::string::npos) << word << " in\n" << result.err;
   }
-  EXPECT_EQ(result.err.find("past the 64"), result.err.rfind("past the 64")) << "said once";
+  EXPECT_EQ(result.err.find("limit of 64"), result.err.rfind("limit of 64")) << "said once";
   const Json json = ReadLines(stats).at(0);
   EXPECT_EQ(json["prompt_tokens"], 10);
   EXPECT_EQ(json["generated_tokens"], 80);

@@ -80,6 +80,7 @@ Result<EngineAndSession> OpenSession(const std::shared_ptr<const Model>& model,
                                      const PolicyOptions& policy, Protection protection,
                                      int32_t max_logit_rows, std::shared_ptr<const Gates> gates) {
   EngineOptions options;
+  options.positions = PositionMode::kOriginal;  // as in the papers' code
   options.budget = budget;
   options.chunk = chunk;
   options.type_k = KvType::kF32;

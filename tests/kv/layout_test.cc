@@ -97,9 +97,9 @@ TEST(KvLayoutTest, HostBytesGrowWithSetsAndSequences) {
   const uint64_t shared = layout.host_bytes();
   layout.granularity = Granularity::kPerHead;
   const uint64_t per_head = layout.host_bytes();
-  EXPECT_EQ(per_head - shared, 89u * 640 * (8 + 5));  // 8 bytes a slot, 5 for score and keep
+  EXPECT_EQ(per_head - shared, 89u * 640 * (12 + 5));  // 12 bytes a slot, 5 for score and keep
   layout.n_seq = 3;
-  EXPECT_EQ(layout.host_bytes() - per_head, 2u * 90 * 640 * 8);
+  EXPECT_EQ(layout.host_bytes() - per_head, 2u * 90 * 640 * 12);
 }
 
 TEST(KvLayoutTest, Formulas) {

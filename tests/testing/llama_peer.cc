@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "ggml-cpu.h"
 #include "kv/kv_type.h"
 #include "llama.h"
 #include "text/llama_log.h"
@@ -29,6 +30,7 @@ LlamaPeer::LlamaPeer(const std::string& path, int32_t n_ctx, KvType type, int32_
   InstallLlamaLog();
   llama_model_params model_params = llama_model_default_params();
   model_params.n_gpu_layers = 0;
+  model_params.use_extra_bufts = !ggml_cpu_has_amx_int8();  // AMX crashes in llama itself
   impl_->model.reset(llama_model_load_from_file(path.c_str(), model_params));
   if (impl_->model == nullptr) throw std::runtime_error("llama cannot load " + path);
   llama_context_params params = llama_context_default_params();
