@@ -47,7 +47,8 @@ void OldAgainstFresh(const std::shared_ptr<const Model>& model, EngineOptions op
     session.engine.store->Rebase(session.seq);
     rebase.Add(1000 * (Now() - begin));
   }
-  const int period = old.engine().options().position_limit - options.budget - options.chunk;
+  const int period =
+      (old.engine().options().position_limit - options.budget) / options.chunk * options.chunk;
   std::printf("after %zu tokens %s tokens/s, after %d %s; %lld rebases\n", text.size(),
               of_old.Text().c_str(), options.budget + options.chunk, of_fresh.Text().c_str(),
               static_cast<long long>(old.session().stats().rebases));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/check.h"
 #include "base/strings.h"
 #include "generate/engine_impl.h"
 
@@ -52,6 +53,8 @@ Status Session::Impl::CheckRoom(int64_t t) const {
 }
 
 void Session::Impl::AfterAppend(std::span<const Token> tokens) {
+  DCHECK(engine.shape.options.positions == PositionMode::kOriginal ||
+         engine.store->next_rope(seq).value <= engine.shape.options.position_limit);
   stats.tokens_seen += tokens.size();
   stats.tokens_kept = engine.store->n(seq);
   stats.peak_slots = std::max(stats.peak_slots, stats.tokens_kept);
