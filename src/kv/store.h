@@ -21,8 +21,8 @@ namespace kvbound {
 // K, V and hidden rows of n_seq sequences in buffers (one each) that are allocated by Create and
 // never grow, and beside them who sits in which slot. After every Append or Keep the occupied
 // slots of each (sequence, layer, kv_head) are exactly [0, n): survivors of a cut fill holes and
-// are never sorted. Not thread-safe; a backend must have finished its work on the
-// tensors before Keep or a Read.
+// are never sorted. Not thread-safe; a backend must have finished its work on the tensors before
+// Keep, Rebase or a Read.
 class KvStore {
  public:
   // All rows start zeroed (attention multiplies the unoccupied rest of a slot group by zero).
@@ -64,8 +64,8 @@ class KvStore {
 
   // Enters tokens.size() tokens at consecutive positions from `first`, and RoPE positions from
   // next_rope(), into slots [n, n + t) of every set, whose K and V rows a forward pass writes.
-  // OutOfBudget (nothing changed) if that
-  // exceeds max_slots; InvalidArgument if positions would pass 2^31 - 1.
+  // OutOfBudget (nothing changed) if that exceeds max_slots; InvalidArgument if positions would
+  // pass 2^31 - 1.
   Status Append(int32_t seq, std::span<const Token> tokens, Position first);
 
   // Fills log beta of the last t slots of a layer, whatever the set: values [t, n_kv_head].
