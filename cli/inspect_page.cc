@@ -129,7 +129,8 @@ Json PageData(const TraceFile& trace, size_t n_run, PositionRange range) {
                {"first", range.first},
                {"end", range.end},
                {"tokens_seen", run.tokens_seen},
-               {"n_kept", run.n_kept}};
+               {"n_kept", run.n_kept},
+               {"n_rebase", run.n_rebase}};
   AddTokens(run, range, data);
   data["lives"] = PackLives(run, range);
   data["log_beta"] = PackLogBeta(run, range);

@@ -198,6 +198,12 @@ class Reader {
         gone = run().n_cut();
       }
     }
+    if (const auto rebased = line.find("rebased"); rebased != line.end()) {
+      if (!rebased->is_boolean()) {
+        return Corrupt(StrCat("'rebased': expected true or false, found ", Quoted(*rebased)));
+      }
+      run().n_rebase += rebased->get<bool>() ? 1 : 0;
+    }
     run().tokens_seen.push_back(run().n_token());
     run().n_kept.push_back(static_cast<int32_t>(n_kept));
     return Status::Ok();

@@ -18,6 +18,7 @@ struct TracedRun {
   std::vector<nlohmann::json> texts;       // [n_token]: a string, an array of bytes, or null
   std::vector<int64_t> tokens_seen;        // [n_cut], ascending
   std::vector<int32_t> n_kept;             // [n_cut]
+  int32_t n_rebase = 0;                    // cuts that moved the cache back to the first positions
   std::vector<std::vector<int32_t>> gone;  // [n_set][n_token]: cut that dropped it, or kHeld
   // [n_layer * n_kv_head][n_token]; NaN where no cut has told it. Empty without gates.
   std::vector<std::vector<float>> log_beta;
@@ -28,7 +29,7 @@ struct TracedRun {
   int32_t n_cut() const { return static_cast<int32_t>(tokens_seen.size()); }
 };
 
-// A trace as `kvbound run --trace` writes it (docs/trace.md), formats 1 and 2.
+// A trace as `kvbound run --trace` writes it (docs/trace.md), formats 1 to 3.
 struct TraceFile {
   nlohmann::ordered_json header;
   Granularity granularity = Granularity::kShared;

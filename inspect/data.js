@@ -73,6 +73,7 @@ function decodeRun(raw) {
     header: raw.header, number: raw.run, nRun: raw.n_run, ended: raw.ended,
     nLayer: raw.n_layer, nKvHead: raw.n_kv_head, nSet: raw.n_set,
     first: raw.first, end: raw.end, n, nToken: raw.n_token, nCut,
+    nRebase: raw.n_rebase,
     seen: raw.tokens_seen.concat([raw.n_token]),  // [nCut + 1], the last is the end of the run
     births, gone,
     rates: raw.log_beta ? readRates(raw.log_beta, raw.n_layer * raw.n_kv_head, n) : null,

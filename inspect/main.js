@@ -94,6 +94,7 @@ function showFacts() {
     ["model", model.name || model.architecture], ["layers \u00d7 KV heads", `${run.nLayer} \u00d7 ${run.nKvHead}`],
     ["policy", name], ["token sets", granularity], ["budget", `${grouped(budget)} tokens`],
     ["chunk", `${grouped(chunk)} tokens`], ["tokens", grouped(run.nToken)], ["cuts", grouped(run.nCut)],
+    ...(run.header.position_limit ? [["positions", `below ${grouped(run.header.position_limit)}, ${grouped(run.nRebase)} rebase${run.nRebase === 1 ? "" : "s"}`]] : []),
     ["protected", protection ? `${protection.sinks} first, ${protection.recent} last${protection.pin_prompt ? ", prompt" : ""}` : "-"],
     ...Object.entries(rest).filter(([, value]) => value !== null).map(([key, value]) => [key, typeof value === "object" ? JSON.stringify(value) : String(value)]),
     ...(paper && paper !== "-" ? [["paper", paper]] : []), ["kvbound", kvbound || "-"],

@@ -42,10 +42,10 @@ def main():
             axes.plot([end / 1000 for end, _ in controls], [c for _, c in controls], "o",
                       color=COLOURS[policy], markersize=6, markerfacecolor="none")
     axes.axvline(8.192, color="#888888", linewidth=0.8)
-    axes.annotate("trained context", (8.5, 7.6), color="#555555", fontsize=9)
+    axes.annotate("trained context", (8.6, 2.6), color="#555555", fontsize=9)
     axes.set_xlabel("tokens seen, thousands")
     axes.set_ylabel("mean NLL of a window, nats")
-    axes.set_ylim(2.5, 8.2)
+    axes.set_ylim(2.5, 8.8)
     axes.set_xlim(0, None)
     axes.legend(fontsize=8, ncol=2, loc="upper right")
     axes.set_title(f"{book}, J = 512, h = 128 (circles: fresh sessions at the same place)",

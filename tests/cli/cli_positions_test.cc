@@ -92,6 +92,9 @@ TEST(Positions, TheTraceSaysWhichCutsRebased) {
   EXPECT_EQ(std::vector(rebased.begin(), rebased.begin() + 3), (std::vector<int64_t>{32, 48, 64}));
   const ProgramResult page = RunProgram({"inspect", path, "-o", path + ".html"});
   EXPECT_EQ(page.exit_status, 0) << page.err;
+  std::ifstream html(path + ".html");
+  const std::string text(std::istreambuf_iterator<char>(html), {});
+  EXPECT_NE(text.find("\"n_rebase\":" + std::to_string(rebased.size())), std::string::npos);
 }
 
 TEST(Positions, ContradictionsAreRefused) {
